@@ -69,6 +69,12 @@ ProgressPrinter Session::Printer(std::ostream* stream, bool is_terminal) {
   return ProgressPrinter(options);
 }
 
+ProgressPrinter Session::PlainPrinter(std::ostream* stream) {
+  ProgressPrinter::Options options;
+  options.stream = stream;
+  return ProgressPrinter(options);
+}
+
 StreamOptions Session::Streams(ProgressPrinter* printer) {
   StreamOptions options;
   options.retry = environment_->stream_retry;

@@ -45,6 +45,8 @@ class Session {
   std::string CommandLine(const std::string& rest) const;
   // A redrawn line where `stream` is a terminal.
   ProgressPrinter Printer(std::ostream* stream, bool is_terminal);
+  // Plain lines, whatever `stream` is.
+  ProgressPrinter PlainPrinter(std::ostream* stream);
   // Why a stream is opened again is said once for each reason, until something
   // new has come.
   StreamOptions Streams(ProgressPrinter* printer);

@@ -34,9 +34,9 @@
 #include "server/loop/memory_trim.h"
 #include "server/observe/http_server.h"
 #include "server/observe/metrics.h"
-#include "server/observe/sample_log.h"
 #include "server/observe/status_board.h"
 #include "server/observe/status_page.h"
+#include "server/observe/timing_log.h"
 #include "server/planning/model_catalog.h"
 #include "server/planning/training_planner.h"
 #include "server/state_directory.h"
@@ -279,7 +279,7 @@ class Daemon {
     RETURN_IF_ERROR(state_->Keep("jobs.db"));
     RETURN_IF_ERROR(SayWhatIsLost(options_.state_dir, *store_));
     if (!options_.sample_log.empty()) {
-      ASSIGN_OR_RETURN(samples_, SampleLog::Create(options_.sample_log));
+      ASSIGN_OR_RETURN(samples_, TimingLog::Create(options_.sample_log));
     }
     return absl::OkStatus();
   }
@@ -402,7 +402,8 @@ class Daemon {
   void Serve() {
     bool stopping = false;
     const StateWatch watch(*loop_, *state_, [&](const absl::Status& kept) {
-      api_->SetServing(kept.ok() && !stopping);
+      api_->SetHealth(kept.ok() && !stopping ? ApiHealth::kServing
+                                             : ApiHealth::kNotServing);
     });
     loop_->Watch(signals_.get(), EPOLLIN, [&](uint32_t) {
       signalfd_siginfo info;
@@ -410,7 +411,7 @@ class Daemon {
       if (std::exchange(stopping, true)) return;
       RH_LOG(kInfo) << "stopping: signal " << info.ssi_signo;
       HurryOpens();  // all that is joined below ends, whatever hangs
-      api_->SetServing(false);
+      api_->SetHealth(ApiHealth::kNotServing);
       StopInOrder(*loop_, *engine_, *pool_);
     });
     loop_->Run();
@@ -428,7 +429,7 @@ class Daemon {
   StatusBoard status_;
   std::unique_ptr<HttpServer> http_;
   std::unique_ptr<JobStore> store_;
-  std::unique_ptr<SampleLog> samples_;
+  std::unique_ptr<TimingLog> samples_;
   std::unique_ptr<EventLoop> loop_;
   std::unique_ptr<HostArena> arena_;
   absl::Status ended_;  // OK: stopped in order

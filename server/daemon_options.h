@@ -58,7 +58,7 @@ struct DaemonOptions {
   std::map<std::string, std::deque<std::string>> worker_kill_at;
   std::string kill_at;        // test only: of the daemon itself
   std::string file_fault_at;  // test only: base/files/file_fault.h
-  std::string sample_log;     // test only: file for observe/sample_log.h
+  std::string sample_log;     // test only: file for observe/timing_log.h
 };
 
 // One setting of --help.

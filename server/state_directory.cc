@@ -106,7 +106,8 @@ absl::StatusOr<std::unique_ptr<StateDirectory>> StateDirectory::Lock(
 
 absl::Status StateDirectory::Gone(const std::string& what) const {
   return FieldError(
-      absl::StatusCode::kFailedPrecondition, "STATE_DIRECTORY_GONE", "",
+      absl::StatusCode::kFailedPrecondition, FieldReason::kStateDirectoryGone,
+      "",
       absl::StrCat("the server's state directory ", path_, " is no longer ",
                    "what it was (", what, "), so nothing it says is kept and ",
                    "it takes no jobs; put the directory back, or stop ",

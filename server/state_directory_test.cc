@@ -45,7 +45,7 @@ class StateDirectoryTest : public testing::Test {
   }
   static void ExpectGone(const absl::Status& status, const std::string& what) {
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-    EXPECT_EQ(ErrorReason(status), "STATE_DIRECTORY_GONE");
+    EXPECT_EQ(ErrorReason(status), FieldReason::kStateDirectoryGone);
     EXPECT_TRUE(absl::StrContains(status.message(), what)) << status;
   }
   std::string path() const { return root_ / "state"; }

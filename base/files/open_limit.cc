@@ -3,9 +3,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstring>
 #include <deque>
 #include <set>
@@ -15,6 +13,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/mutex.h"
 
@@ -110,7 +109,7 @@ bool OpenLimit::Run(const std::string& path, std::function<void()> call,
   task->path = path;
   task->call = std::move(call);
   task->late = std::move(late);
-  const auto begun = std::chrono::steady_clock::now();
+  const int64_t begun_ns = MonotonicNs();
   MutexLock lock(shared.mutex);
   if (shared.hanging.contains(path) ||
       static_cast<int>(shared.hanging.size()) >= shared.limits.most_hanging) {
@@ -129,11 +128,10 @@ bool OpenLimit::Run(const std::string& path, std::function<void()> call,
   }
   shared.work.NotifyOne();
   while (!task->done) {
-    const CondVar::Deadline deadline =
-        begun + absl::ToChronoNanoseconds(
-                    std::min(shared.Wait(), CondVar::kLongestWait));
-    if (std::chrono::steady_clock::now() >= deadline) break;
-    shared.changed.WaitUntil(shared.mutex, deadline);
+    const absl::Duration left =
+        shared.Wait() - absl::Nanoseconds(MonotonicNs() - begun_ns);
+    if (left <= absl::ZeroDuration()) break;
+    shared.changed.WaitUntil(shared.mutex, CondVar::DeadlineIn(left));
   }
   if (task->done) return true;
   errno = kOpenHangs;

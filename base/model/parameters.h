@@ -24,6 +24,9 @@
 
 namespace roundhouse {
 
+// What trains: every weight, or low-rank adapters of some matrices.
+enum class TrainingMethod { kFull, kLora };
+
 // Which matrix of a layer.  The value indexes LayerWeights (worker/model) and
 // crosses process boundaries: never renumber.
 enum class ParamRole : uint32_t {

@@ -11,6 +11,7 @@
 #include "base/wire/layout.h"
 #include "base/wire/peer_commands.h"
 #include "base/wire/wait_cause.h"
+#include "base/work_kinds.h"
 
 namespace roundhouse::wire {
 
@@ -31,12 +32,8 @@ struct Withdraw {
   uint64_t target_attempt = 0;
 };
 
-enum class SlotKind : uint32_t {
-  kForward = 1,
-  kFused = 2,
-  kBackward = 3,
-  kEvaluate = 4
-};
+// An evaluation has no dropout and no gradients.
+enum class StepMode : uint32_t { kEvaluate = 0, kTrain = 1 };
 
 enum class Recompute : uint32_t { kStage = 1, kLayer = 2 };
 
@@ -68,12 +65,14 @@ struct SlotMicroBatch {
   WordRef gradient_ready;
 };
 
+enum class OutputKind : uint32_t { kActivation = 0, kGradient = 1 };
+
 // What leaves the device per micro-batch: the activation at `boundary` (the
 // input of that layer), or the gradient of it.
 struct SlotOutput {
   uint32_t micro_batch = 0;  // position in RunSlot::micro_batches
   uint32_t boundary = 0;
-  uint32_t is_gradient = 0;
+  OutputKind kind = OutputKind::kActivation;
   uint32_t pad = 0;
   BufferRef buffer;
   WordRef raise;
@@ -90,21 +89,24 @@ struct SlotContribution {
   BufferRef buffer;
 };
 
+// Where the sums of a unit are when they are complete: they leave the device at
+// once, or stay there (SumsHeld) until PeerSums says what becomes of them, or
+// their memory is wanted.
+enum class SumPlace : uint32_t { kHost = 0, kDevice = 1 };
+
 struct RunSlot {
   uint64_t job = 0;
   uint64_t slot = 0;  // the daemon's number of it; the same in a replay
   uint64_t pass = 0;
-  uint64_t step = 0;   // from 1; part of the key of dropout masks
-  uint32_t train = 0;  // 1: of a training step; 0: an evaluation, no dropout
+  uint64_t step = 0;  // from 1; part of the key of dropout masks
+  StepMode mode = StepMode::kEvaluate;
   SlotKind kind = SlotKind::kForward;
   Recompute recompute = Recompute::kStage;
   uint32_t first_layer = 0;
   uint32_t last_layer = 0;  // inclusive; L is the head
   uint32_t total_groups = 0;
   DType contribution_dtype = DType::kF32;  // or the job's
-  // 1: the sums of a unit stay on the device when they are complete (SumsHeld)
-  // until PeerSums says what becomes of them, or their memory is wanted.
-  uint32_t hold_sums = 0;
+  SumPlace sums = SumPlace::kHost;
   double loss_scale = 0;
   // When slots of several jobs are ready, the device runs the one with the
   // lowest turn.
@@ -113,11 +115,11 @@ struct RunSlot {
   // CLOCK_MONOTONIC (0: none is known), and what was waited for until then.
   int64_t enabled_ns = 0;
   WaitCause enabled_by = WaitCause::kDispatch;
-  uint32_t trace = 0;  // 1: SlotDone tells each copy
-  // 1: an attempt of it did not end with Done or Failed.  Where it finds no
-  // memory a worker that was asked the first time ends; another begins with all
-  // of the device's, and is asked again.
-  uint32_t again = 0;
+  bool trace = false;  // SlotDone tells each copy
+  // An attempt of it did not end with Done or Failed.  Where it finds no memory
+  // a worker that was asked the first time ends; another begins with all of the
+  // device's, and is asked again.
+  bool again = false;
   WordRef gather_begun;  // of the input's gather (HostOp::begun), if any
   std::vector<SlotUnit> units;
   std::vector<SlotMicroBatch> micro_batches;
@@ -149,8 +151,6 @@ struct RunSample {
   std::vector<int32_t> end_tokens;
 };
 
-enum class HostOpKind : uint32_t { kGather = 1, kReduce = 2, kUpdate = 3 };
-
 // One micro-batch whose embedding rows are gathered, or whose input gradient is
 // added to the embedding's.  Tokens are [rows, row_tokens] int32; positions
 // whose token is negative are padding: gathered as row 0, never added.
@@ -174,20 +174,23 @@ struct HostContribution {
   uint64_t elements = 0;
 };
 
+enum class SumWrite : uint32_t { kReplace = 0, kAdd = 1 };
+
 struct HostOp {
   uint64_t job = 0;
   uint64_t operation = 0;  // numbered per job, rising; the same in a replay
   HostOpKind kind = HostOpKind::kGather;
   uint32_t unit = 0;
   // reduce: the contributions up the tree over total_groups, or their slices
-  // side by side, are added to grad_sum, or become it; then the micro-batches'
-  // rows are added.  update: they are the gradient, in grad_sum's place.
+  // side by side, are added to grad_sum, or become it (sum_write); then the
+  // micro-batches' rows are added.  update: they are the gradient, in
+  // grad_sum's place.
   uint32_t total_groups = 0;
-  uint32_t add_to_sum = 0;
-  uint32_t want_norm = 0;  // sum of squares of the final sum
-  // reduce with add_to_sum: the norm partials are those of grad_sum, and hold
-  // where this adds nothing.
-  uint32_t keep_partials = 0;
+  SumWrite sum_write = SumWrite::kReplace;
+  bool want_norm = false;  // sum of squares of the final sum
+  // reduce with kAdd: the norm partials are those of grad_sum, and hold where
+  // this adds nothing.
+  bool keep_partials = false;
   DType contribution_dtype = DType::kF32;  // widened as they are added
   // Compute weights of the whole unit: gather reads rows of them, update writes
   // them.

@@ -32,15 +32,14 @@ struct SlotStarted {
   uint64_t slot = 0;        // or the sample's number
   int64_t received_ns = 0;  // the command's receipt
   int64_t time_ns = 0;
-  uint32_t fills_bubble = 0;  // 1: it overtook one that lacked its inputs
-  uint32_t pad = 0;
-  WaitTimes waits = {};  // since the device computed last
+  bool fills_bubble = false;  // it overtook one that lacked its inputs
+  WaitTimes waits = {};       // since the device computed last
 };
 
 struct MicroBatchDone {
   uint64_t slot = 0;
   uint32_t index = 0;
-  uint32_t last = 0;  // 1: the slot's computation is over
+  bool last = false;  // the slot's computation is over
   int64_t time_ns = 0;
   WaitTimes waits = {};  // since the last one, or SlotStarted
 };
@@ -54,11 +53,19 @@ enum class Purpose : uint32_t {
 };
 inline constexpr int kDirections = 2;
 inline constexpr int kPurposes = 4;
+inline constexpr Direction kEachDirection[kDirections] = {Direction::kH2D,
+                                                          Direction::kD2H};
+inline constexpr Purpose kEachPurpose[kPurposes] = {
+    Purpose::kWeights, Purpose::kGradients, Purpose::kActivations,
+    Purpose::kOther};
+
+// Whether a loss is a number.
+enum class Finite : uint32_t { kNo = 0, kYes = 1 };
 
 struct MicroBatchResult {
   double loss_sum = 0;
   uint64_t target_tokens = 0;
-  uint32_t finite = 1;
+  Finite finite = Finite::kYes;
   uint32_t pad = 0;
 };
 
@@ -126,7 +133,7 @@ struct PeersLeft {
 };
 
 // All that the slot contributes to these units was computed, or will be without
-// further ado, and is held (RunSlot::hold_sums).
+// further ado, and is held (RunSlot::sums).
 struct SumsHeld {
   uint64_t slot = 0;
   std::vector<uint32_t> units;
@@ -137,7 +144,7 @@ struct SliceDown {
   uint64_t slot = 0;
   uint64_t group = 0;
   uint32_t unit = 0;
-  uint32_t whole = 0;  // 0: nothing in the slice means anything
+  bool whole = false;  // else nothing in the slice means anything
   int64_t time_ns = 0;
 };
 

@@ -98,7 +98,7 @@ struct JobLayout {
   uint64_t job;
   ModelDims model;
   AdapterDims adapter;
-  uint32_t dtype;  // DType of the model's weights and of activations
+  DType dtype;  // of the model's weights and of activations
   uint32_t head_token_chunk;
   uint64_t seed;
   uint32_t unit_count;
@@ -131,7 +131,7 @@ struct UnitLayout {
   uint64_t journal_offset;        // std::atomic<uint64_t>[chunk_count]
   uint64_t norm_partials_offset;  // double[chunk_count]
   uint32_t chunk_count;
-  uint32_t dtype;  // DType of the compute weights: the job's, adapters fp32
+  DType dtype;  // of the compute weights: the job's, adapters fp32
 };
 
 struct ParameterLayout {
@@ -192,12 +192,12 @@ struct FileTensor {
   uint64_t element_count;
   uint64_t first_offset;
   uint64_t second_offset;
-  uint32_t file_dtype;    // DType
-  uint32_t first_dtype;   // DType
-  uint32_t second_dtype;  // DType
-  uint32_t init;          // TensorInit
-  double init_std;        // kUniform: all lie within this of zero
-  uint64_t init_stream;   // with the job's seed: the key of the generator
+  DType file_dtype;
+  DType first_dtype;
+  DType second_dtype;
+  TensorInit init;
+  double init_std;       // kUniform: all lie within this of zero
+  uint64_t init_stream;  // with the job's seed: the key of the generator
 };
 
 struct FileShard {

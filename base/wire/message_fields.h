@@ -52,6 +52,15 @@ class FieldWriter {
     Plain(name, value);
   }
 
+  template <typename T, typename E>
+  void EnumOfEach(const char*, std::vector<T>&, E T::*, E, E) {}
+
+  // Four bytes, 0 or 1.
+  void Flag(const char* name, bool& value) {
+    uint32_t number = value ? 1 : 0;
+    Plain(name, number);
+  }
+
   const absl::Status& status() const { return status_; }
 
  private:
@@ -111,6 +120,28 @@ class FieldReader {
       return;
     }
     value = static_cast<E>(number);
+  }
+
+  // The `field` of what Array has read: an enum there, too, has a meaning.
+  template <typename T, typename E>
+  void EnumOfEach(const char* name, std::vector<T>& values, E T::*field,
+                  E first, E last) {
+    for (const T& value : values) {
+      if (value.*field >= first && value.*field <= last) continue;
+      Fail(absl::StrCat("field ", name, " has no meaning: ",
+                        static_cast<std::underlying_type_t<E>>(value.*field)));
+      return;
+    }
+  }
+
+  void Flag(const char* name, bool& value) {
+    uint32_t number = 0;
+    Plain(name, number);
+    if (number > 1) {
+      Fail(absl::StrCat("field ", name, " has no meaning: ", number));
+      return;
+    }
+    value = number == 1;
   }
 
   absl::Status Finish() {

@@ -47,24 +47,26 @@ void Walk(C& c, RunSlot& m) {
   c.Plain("slot", m.slot);
   c.Plain("pass", m.pass);
   c.Plain("step", m.step);
-  c.Plain("train", m.train);
+  c.Enum("mode", m.mode, StepMode::kEvaluate, StepMode::kTrain);
   c.Enum("kind", m.kind, SlotKind::kForward, SlotKind::kEvaluate);
   c.Enum("recompute", m.recompute, Recompute::kStage, Recompute::kLayer);
   c.Plain("first_layer", m.first_layer);
   c.Plain("last_layer", m.last_layer);
   c.Plain("total_groups", m.total_groups);
   c.Enum("contribution_dtype", m.contribution_dtype, DType::kF32, DType::kF16);
-  c.Plain("hold_sums", m.hold_sums);
+  c.Enum("sums", m.sums, SumPlace::kHost, SumPlace::kDevice);
   c.Plain("loss_scale", m.loss_scale);
   c.Plain("turn", m.turn);
   c.Plain("enabled_ns", m.enabled_ns);
   c.Enum("enabled_by", m.enabled_by, WaitCause::kH2D, WaitCause::kMemory);
-  c.Plain("trace", m.trace);
-  c.Plain("again", m.again);
+  c.Flag("trace", m.trace);
+  c.Flag("again", m.again);
   c.Plain("gather_begun", m.gather_begun);
   c.Array("units", m.units);
   c.Array("micro_batches", m.micro_batches);
   c.Array("outputs", m.outputs);
+  c.EnumOfEach("outputs.kind", m.outputs, &SlotOutput::kind,
+               OutputKind::kActivation, OutputKind::kGradient);
   c.Array("contributions", m.contributions);
 }
 
@@ -115,9 +117,9 @@ void Walk(C& c, HostOp& m) {
   c.Enum("kind", m.kind, HostOpKind::kGather, HostOpKind::kUpdate);
   c.Plain("unit", m.unit);
   c.Plain("total_groups", m.total_groups);
-  c.Plain("add_to_sum", m.add_to_sum);
-  c.Plain("want_norm", m.want_norm);
-  c.Plain("keep_partials", m.keep_partials);
+  c.Enum("sum_write", m.sum_write, SumWrite::kReplace, SumWrite::kAdd);
+  c.Flag("want_norm", m.want_norm);
+  c.Flag("keep_partials", m.keep_partials);
   c.Enum("contribution_dtype", m.contribution_dtype, DType::kF32, DType::kF16);
   c.Plain("weights", m.weights);
   c.Plain("version", m.version);
@@ -195,7 +197,7 @@ void Walk(C& c, SlotStarted& m) {
   c.Plain("slot", m.slot);
   c.Plain("received_ns", m.received_ns);
   c.Plain("time_ns", m.time_ns);
-  c.Plain("fills_bubble", m.fills_bubble);
+  c.Flag("fills_bubble", m.fills_bubble);
   c.Plain("waits", m.waits);
 }
 
@@ -203,7 +205,7 @@ template <typename C>
 void Walk(C& c, MicroBatchDone& m) {
   c.Plain("slot", m.slot);
   c.Plain("index", m.index);
-  c.Plain("last", m.last);
+  c.Flag("last", m.last);
   c.Plain("time_ns", m.time_ns);
   c.Plain("waits", m.waits);
 }
@@ -222,8 +224,14 @@ void Walk(C& c, SlotDone& m) {
   c.Plain("device_memory_peak_bytes", m.device_memory_peak_bytes);
   c.Plain("copies_left_out", m.copies_left_out);
   c.Array("results", m.results);
+  c.EnumOfEach("results.finite", m.results, &MicroBatchResult::finite,
+               Finite::kNo, Finite::kYes);
   c.Array("layers", m.layers);
   c.Array("copies", m.copies);
+  c.EnumOfEach("copies.direction", m.copies, &CopyInterval::direction,
+               Direction::kH2D, Direction::kD2H);
+  c.EnumOfEach("copies.purpose", m.copies, &CopyInterval::purpose,
+               Purpose::kWeights, Purpose::kOther);
 }
 
 template <typename C>
@@ -261,7 +269,7 @@ void Walk(C& c, SliceDown& m) {
   c.Plain("slot", m.slot);
   c.Plain("group", m.group);
   c.Plain("unit", m.unit);
-  c.Plain("whole", m.whole);
+  c.Flag("whole", m.whole);
   c.Plain("time_ns", m.time_ns);
 }
 

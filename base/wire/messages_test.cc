@@ -2,7 +2,10 @@
 
 #include <cstring>
 #include <random>
+#include <string>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "base/wire/channel.h"
 #include "gtest/gtest.h"
 
@@ -15,7 +18,7 @@ RunSlot ExampleSlot() {
   slot.slot = 99;
   slot.pass = 12;
   slot.step = 5;
-  slot.train = 1;
+  slot.mode = StepMode::kTrain;
   slot.kind = SlotKind::kFused;
   slot.first_layer = 3;
   slot.last_layer = 4;
@@ -32,7 +35,7 @@ RunSlot ExampleSlot() {
   slot.micro_batches[1].step_index = 17;
   slot.micro_batches[1].positions = {1 << 19, 96};
   slot.micro_batches[1].input = {1 << 20, 2048};
-  slot.outputs = {{1, 3, 1, 0, {1 << 21, 2048}, {192, 12}}};
+  slot.outputs = {{1, 3, OutputKind::kGradient, 0, {1 << 21, 2048}, {192, 12}}};
   slot.contributions = {{4, 0, 2, 0, {1 << 22, 4096}}};
   return slot;
 }
@@ -46,7 +49,7 @@ TEST(MessagesTest, RunSlotComesBackWhole) {
   const RunSlot& slot = std::get<RunSlot>(message->body);
   EXPECT_EQ(slot.slot, 99u);
   EXPECT_EQ(slot.step, 5u);
-  EXPECT_EQ(slot.train, 1u);
+  EXPECT_EQ(slot.mode, StepMode::kTrain);
   EXPECT_EQ(slot.kind, SlotKind::kFused);
   EXPECT_EQ(slot.units[1].weights.offset, 8192u);
   EXPECT_EQ(slot.micro_batches[1].step_index, 17u);
@@ -64,29 +67,29 @@ TEST(MessagesTest, RunSlotComesBackWhole) {
 
 TEST(MessagesTest, WaitsComeBackWhole) {
   SlotStarted started{.slot = 3, .received_ns = 5, .time_ns = 9};
-  started.fills_bubble = 1;
+  started.fills_bubble = true;
   started.waits = {1, 2, 3, 4, 5, 6, 7};
   const auto first = Decode(*Encode({6, started}));
   ASSERT_TRUE(first.ok()) << first.status();
   const SlotStarted& back = std::get<SlotStarted>(first->body);
   EXPECT_EQ(back.received_ns, 5);
   EXPECT_EQ(back.time_ns, 9);
-  EXPECT_EQ(back.fills_bubble, 1u);
+  EXPECT_TRUE(back.fills_bubble);
   EXPECT_EQ(back.waits, started.waits);
-  MicroBatchDone done{.slot = 3, .index = 2, .last = 1, .time_ns = 11};
+  MicroBatchDone done{.slot = 3, .index = 2, .last = true, .time_ns = 11};
   done.waits = {7, 6, 5, 4, 3, 2, 1};
   const auto second = Decode(*Encode({6, done}));
   ASSERT_TRUE(second.ok()) << second.status();
   const MicroBatchDone& also = std::get<MicroBatchDone>(second->body);
   EXPECT_EQ(also.index, 2u);
-  EXPECT_EQ(also.last, 1u);
+  EXPECT_TRUE(also.last);
   EXPECT_EQ(also.waits, done.waits);
 }
 
 TEST(MessagesTest, CopiesComeBackWhole) {
   RunSlot slot = ExampleSlot();
-  slot.trace = 1;
-  EXPECT_EQ(std::get<RunSlot>(Decode(*Encode({6, slot}))->body).trace, 1u);
+  slot.trace = true;
+  EXPECT_TRUE(std::get<RunSlot>(Decode(*Encode({6, slot}))->body).trace);
   SlotDone done;
   done.copies_left_out = 9;
   done.copies = {{1, 2, 3, Direction::kD2H, Purpose::kGradients, 4, 5}};
@@ -224,7 +227,7 @@ TEST(MessagesTest, EveryTypeKeepsItsTag) {
                          Hello{},
                          JobConfigured{1},
                          SlotStarted{1, 2, 3},
-                         MicroBatchDone{1, 2, 0, 3},
+                         MicroBatchDone{1, 2, false, 3},
                          SlotDone{},
                          Withdrawn{5},
                          HostOpDone{6, 0.5, 1, 2},
@@ -242,7 +245,7 @@ TEST(MessagesTest, EveryTypeKeepsItsTag) {
                          PeersJoined{13},
                          PeersLeft{14, "why"},
                          SumsHeld{1, {3, 4}},
-                         SliceDown{1, 2, 3, 1, 4}};
+                         SliceDown{1, 2, 3, true, 4}};
   static_assert(std::size(bodies) == std::variant_size_v<Body>);
   for (const Body& body : bodies) {
     const auto datagram = Encode({1, body});
@@ -284,6 +287,91 @@ TEST(MessagesTest, UnknownEnumValueIsAnError) {
   op.kind = static_cast<HostOpKind>(9);
   EXPECT_EQ(Decode(*Encode({1, op})).status().message(),
             "message: field kind has no meaning: 9");
+}
+
+// A choice between two in a message, four bytes at `offset`.
+struct Choice {
+  const char* name;
+  Body off;
+  Body on;
+  size_t offset;
+};
+
+template <typename T, typename Set>
+Choice ChoiceOf(const char* name, size_t offset, T body, Set set) {
+  Choice choice{name, body, body, offset};
+  set(std::get<T>(choice.on));
+  return choice;
+}
+
+std::vector<Choice> Choices() {
+  RunSlot slot = ExampleSlot();
+  slot.mode = StepMode::kEvaluate;
+  slot.outputs[0].kind = OutputKind::kActivation;
+  const size_t outputs =
+      24 + 116 + 8 + 2 * sizeof(SlotUnit) + 8 + 2 * sizeof(SlotMicroBatch) + 8;
+  SlotDone done;
+  done.results = {{0.5, 3, Finite::kNo, 0}};
+  const size_t results = 24 + 8 * 8 + 8 * 8 + 2 * 8 + 8;
+  SlotDone copied;
+  copied.copies = {{1, 2, 3, Direction::kH2D, Purpose::kWeights, 4, 5}};
+  const size_t copies = results + 8 + 8;
+  return {
+      ChoiceOf("mode", 56, slot, [](RunSlot& m) { m.mode = StepMode::kTrain; }),
+      ChoiceOf("sums", 84, slot,
+               [](RunSlot& m) { m.sums = SumPlace::kDevice; }),
+      ChoiceOf("trace", 116, slot, [](RunSlot& m) { m.trace = true; }),
+      ChoiceOf("again", 120, slot, [](RunSlot& m) { m.again = true; }),
+      ChoiceOf("outputs.kind", outputs + 8, slot,
+               [](RunSlot& m) { m.outputs[0].kind = OutputKind::kGradient; }),
+      ChoiceOf("sum_write", 52, HostOp{},
+               [](HostOp& m) { m.sum_write = SumWrite::kAdd; }),
+      ChoiceOf("want_norm", 56, HostOp{},
+               [](HostOp& m) { m.want_norm = true; }),
+      ChoiceOf("keep_partials", 60, HostOp{},
+               [](HostOp& m) { m.keep_partials = true; }),
+      ChoiceOf("fills_bubble", 48, SlotStarted{},
+               [](SlotStarted& m) { m.fills_bubble = true; }),
+      ChoiceOf("last", 36, MicroBatchDone{},
+               [](MicroBatchDone& m) { m.last = true; }),
+      ChoiceOf("whole", 44, SliceDown{}, [](SliceDown& m) { m.whole = true; }),
+      ChoiceOf("results.finite", results + 16, done,
+               [](SlotDone& m) { m.results[0].finite = Finite::kYes; }),
+      ChoiceOf("copies.direction", copies + 24, copied,
+               [](SlotDone& m) { m.copies[0].direction = Direction::kD2H; }),
+      ChoiceOf("copies.purpose", copies + 28, copied,
+               [](SlotDone& m) { m.copies[0].purpose = Purpose::kGradients; }),
+  };
+}
+
+uint32_t NumberAt(const std::string& datagram, size_t offset) {
+  uint32_t number = 0;
+  std::memcpy(&number, datagram.data() + offset, sizeof(number));
+  return number;
+}
+
+TEST(MessagesTest, AChoiceIsFourBytesAndNothingElse) {
+  for (const Choice& choice : Choices()) {
+    SCOPED_TRACE(choice.name);
+    std::string off = *Encode({1, choice.off});
+    const std::string on = *Encode({1, choice.on});
+    EXPECT_EQ(NumberAt(off, choice.offset), 0u);
+    EXPECT_EQ(NumberAt(on, choice.offset), 1u);
+    off[choice.offset] = 1;
+    EXPECT_EQ(off, on);
+    EXPECT_EQ(*Encode(*Decode(on)), on);
+  }
+}
+
+TEST(MessagesTest, AChoiceOfAnotherValueIsAnError) {
+  for (const Choice& choice : Choices()) {
+    std::string datagram = *Encode({1, choice.on});
+    const uint32_t other = 9;
+    std::memcpy(datagram.data() + choice.offset, &other, sizeof(other));
+    EXPECT_EQ(
+        Decode(datagram).status().message(),
+        absl::StrCat("message: field ", choice.name, " has no meaning: 9"));
+  }
 }
 
 TEST(MessagesTest, TheDTypeOfContributionsComesBackAndIsChecked) {

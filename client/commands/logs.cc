@@ -99,7 +99,7 @@ ExitCode LogsCommand::Run(const std::vector<std::string>& arguments,
   request.set_name(name);
   request.set_follow(follow_);
   request.set_tail_lines(static_cast<int32_t>(tail_lines_));
-  ProgressPrinter printer = session->Printer(&session->err(), false);
+  ProgressPrinter printer = session->PlainPrinter(&session->err());
   const grpc::Status status =
       ReadLogs(&session->jobs(), request, session->Streams(&printer),
                [&](const std::string& bytes) { ShowPiece(bytes, session); });

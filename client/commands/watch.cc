@@ -63,7 +63,7 @@ ExitCode WatchCommand::WatchOne(const std::string& name, Session* session) {
 }
 
 ExitCode WatchCommand::WatchAll(Session* session) {
-  ProgressPrinter printer = session->Printer(&session->err(), false);
+  ProgressPrinter printer = session->PlainPrinter(&session->err());
   const grpc::Status status = WatchJobs(
       &session->jobs(), v1::WatchFineTuningJobsRequest(),
       session->Streams(&printer),

@@ -8,6 +8,7 @@
 
 #include "base/ids.h"
 #include "base/reduction.h"
+#include "base/work_kinds.h"
 #include "scheduler/plan/plan.h"
 #include "scheduler/plan/step_plan.h"
 
@@ -30,7 +31,7 @@ struct RunSlotAction {
   SlotId slot{};
   DeviceId device{};
   SlotPlace place;
-  SlotPass pass = SlotPass::kForward;
+  SlotKind kind = SlotKind::kForward;
   LayerRange layers;
   IndexRange micro_batches;  // of the round
   // When slots of several jobs are ready, the device takes the one with the
@@ -53,12 +54,10 @@ struct WithdrawSlotAction {
   DeviceId device{};
 };
 
-enum class HostOpType { kGather, kReduce, kUpdate };
-
 struct RunHostOpAction {
   JobId job{};
   HostOpId op{};
-  HostOpType type = HostOpType::kGather;
+  HostOpKind kind = HostOpKind::kGather;
   uint64_t step_number = 0;
   int round = 0;
   int buffer_set = 0;
@@ -74,8 +73,8 @@ struct RunHostOpAction {
 
   // A reduction, or a pass that is one, too.
   bool reduces() const {
-    return type == HostOpType::kReduce ||
-           (type == HostOpType::kUpdate && !blocks.empty());
+    return kind == HostOpKind::kReduce ||
+           (kind == HostOpKind::kUpdate && !blocks.empty());
   }
 };
 

@@ -115,9 +115,14 @@ void Dispatcher::HoldUpdatesAfter(JobId job,
   Pump();
 }
 
-void Dispatcher::HoldSlots(JobId job, bool hold) {
-  if (!hold && !At(job).Idle()) ComeBack(job);
-  At(job).HoldSlots(hold);
+void Dispatcher::HoldSlots(JobId job) {
+  At(job).HoldSlots();
+  Pump();
+}
+
+void Dispatcher::ReleaseSlots(JobId job) {
+  if (!At(job).Idle()) ComeBack(job);
+  At(job).ReleaseSlots();
   Pump();
 }
 

@@ -103,10 +103,11 @@ class Dispatcher {
   // step is reduced.
   void HoldUpdatesAfter(JobId job, std::optional<uint64_t> step_number);
 
-  // Sends no slot of the job until called with false, and withdraws those that
-  // are out: they are sent again then.  For a job that waits for long with its
+  // Sends no slot of the job until ReleaseSlots, and withdraws those that are
+  // out: they are sent again then.  For a job that waits for long with its
   // steps begun.
-  void HoldSlots(JobId job, bool hold);
+  void HoldSlots(JobId job);
+  void ReleaseSlots(JobId job);
 
   // Gives up the steps that are not reduced, or may not update, yet, else the
   // newest: withdraws their slots, waits for their host operations, then

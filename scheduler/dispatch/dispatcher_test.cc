@@ -25,10 +25,10 @@ TEST(DispatcherTest, SlotsGoRoundRobinAndCountOnOverSteps) {
   for (int i = 0; i < 8; ++i) {
     EXPECT_EQ(Number(world.sent[i].device), i % 3) << i;
   }
-  EXPECT_EQ(world.sent[0].pass, SlotPass::kForward);
-  EXPECT_EQ(world.sent[1].pass, SlotPass::kFused);
+  EXPECT_EQ(world.sent[0].kind, SlotKind::kForward);
+  EXPECT_EQ(world.sent[1].kind, SlotKind::kFused);
   EXPECT_EQ(world.sent[1].layers, (LayerRange{2, 3}));
-  EXPECT_EQ(world.sent[2].pass, SlotPass::kBackward);
+  EXPECT_EQ(world.sent[2].kind, SlotKind::kBackward);
   EXPECT_EQ(world.sent[4].place.buffer_set, 1);
   EXPECT_EQ(world.steps_done, 2);
 }
@@ -319,17 +319,17 @@ TEST(DispatcherTest, EvaluationReducesNothing) {
   world.RunToEnd();
   EXPECT_EQ(world.trace, std::vector<std::string>{"done 0"});
   EXPECT_EQ(world.sent.size(), 6u);
-  EXPECT_EQ(world.sent[1].pass, SlotPass::kEvaluate);
+  EXPECT_EQ(world.sent[1].kind, SlotKind::kEvaluate);
   EXPECT_TRUE(world.updates.empty());
 }
 
 // The parts of a plan's slot, as (device, share).
 using Parts = std::vector<std::pair<int, IndexRange>>;
-Parts PartsOfSlot(const World& world, SlotPass pass, LayerRange layers,
+Parts PartsOfSlot(const World& world, SlotKind kind, LayerRange layers,
                   int round = 0) {
   Parts parts;
   for (const RunSlotAction& slot : world.sent) {
-    if (slot.pass == pass && slot.layers == layers &&
+    if (slot.kind == kind && slot.layers == layers &&
         slot.place.round == round) {
       parts.emplace_back(Number(slot.device), slot.micro_batches);
     }
@@ -347,30 +347,30 @@ TEST(DispatcherTest, PartsOfAWideSlotGoToDevicesOfTheirOwn) {
   EXPECT_EQ(world.sent.size(), 11u);  // device 0 has three
   world.RunToEnd();
   EXPECT_EQ(world.steps_done, 1);
-  EXPECT_EQ(PartsOfSlot(world, SlotPass::kForward, {0, 1}),
+  EXPECT_EQ(PartsOfSlot(world, SlotKind::kForward, {0, 1}),
             (Parts{{0, {0, 4}}, {1, {4, 8}}}));
-  EXPECT_EQ(PartsOfSlot(world, SlotPass::kFused, {2, 3}),
+  EXPECT_EQ(PartsOfSlot(world, SlotKind::kFused, {2, 3}),
             (Parts{{2, {0, 6}}, {3, {6, 8}}}));
   // Device 3 has less to do than 2 has.
-  EXPECT_EQ(PartsOfSlot(world, SlotPass::kBackward, {1, 1}),
+  EXPECT_EQ(PartsOfSlot(world, SlotKind::kBackward, {1, 1}),
             (Parts{{0, {0, 2}}, {1, {2, 4}}, {3, {4, 6}}, {2, {6, 8}}}));
-  EXPECT_EQ(PartsOfSlot(world, SlotPass::kBackward, {0, 0}),
+  EXPECT_EQ(PartsOfSlot(world, SlotKind::kBackward, {0, 0}),
             (Parts{{0, {0, 8}}}));
   // A round of three groups, cut in proportion.
-  const auto expect_shares = [&](SlotPass pass, LayerRange layers,
+  const auto expect_shares = [&](SlotKind kind, LayerRange layers,
                                  const std::vector<IndexRange>& shares) {
     std::set<int> devices;
     std::vector<IndexRange> found;
-    for (const auto& [device, share] : PartsOfSlot(world, pass, layers, 1)) {
+    for (const auto& [device, share] : PartsOfSlot(world, kind, layers, 1)) {
       devices.insert(device);
       found.push_back(share);
     }
     EXPECT_EQ(found, shares);
     EXPECT_EQ(devices.size(), shares.size());
   };
-  expect_shares(SlotPass::kForward, {0, 1}, {{0, 2}, {2, 3}});
-  expect_shares(SlotPass::kFused, {2, 3}, {{0, 2}, {2, 3}});
-  expect_shares(SlotPass::kBackward, {1, 1}, {{0, 1}, {1, 2}, {2, 3}});
+  expect_shares(SlotKind::kForward, {0, 1}, {{0, 2}, {2, 3}});
+  expect_shares(SlotKind::kFused, {2, 3}, {{0, 2}, {2, 3}});
+  expect_shares(SlotKind::kBackward, {1, 1}, {{0, 1}, {1, 2}, {2, 3}});
 }
 
 TEST(DispatcherTest, EvaluationsAreAsWideAsTheirPlan) {
@@ -383,7 +383,7 @@ TEST(DispatcherTest, EvaluationsAreAsWideAsTheirPlan) {
   world.RunToEnd();
   EXPECT_EQ(world.steps_done, 1);
   EXPECT_EQ(world.sent.size(), 4u);
-  EXPECT_EQ(PartsOfSlot(world, SlotPass::kEvaluate, {2, 3}),
+  EXPECT_EQ(PartsOfSlot(world, SlotKind::kEvaluate, {2, 3}),
             (Parts{{0, {0, 1}}, {1, {1, 2}}}));
 }
 

@@ -18,7 +18,7 @@ bool JobSteps::SendGather() {
     if (GatherWaits(round)) return false;
     round.gather_sent = true;
     RunHostOpAction action;
-    action.type = HostOpType::kGather;
+    action.kind = HostOpKind::kGather;
     action.step_number = round.step_number;
     action.round = round.index;
     action.buffer_set = static_cast<int>(round.number % 2);
@@ -48,7 +48,7 @@ bool JobSteps::SendUpdate() {
   step.updatable.erase(step.updatable.begin());
   step.update_sent[unit] = true;
   RunHostOpAction action;
-  action.type = HostOpType::kUpdate;
+  action.kind = HostOpKind::kUpdate;
   action.step_number = step.number;
   action.unit = unit;
   if (shape_.OnePass(unit)) {
@@ -104,7 +104,7 @@ void JobSteps::SendReduce(Round& round, int unit) {
   const bool has_share =
       unit == share || (unit == 0 && !round.reduce_sent[share]);
   RunHostOpAction action;
-  action.type = HostOpType::kReduce;
+  action.kind = HostOpKind::kReduce;
   action.step_number = round.step_number;
   action.round = round.index;
   action.buffer_set = static_cast<int>(round.number % 2);

@@ -83,7 +83,7 @@ void JobSteps::AddRound(const Step& step, int index) {
 // gradient of stage 0's input.
 std::vector<int> JobSteps::UnitsOf(const Slot& slot) const {
   std::vector<int> units;
-  if (slot.pass != SlotPass::kFused && slot.pass != SlotPass::kBackward) {
+  if (slot.kind != SlotKind::kFused && slot.kind != SlotKind::kBackward) {
     return units;
   }
   const bool head = slot.layers.last == shape_.layer_count - 1;
@@ -99,7 +99,7 @@ std::vector<int> JobSteps::UnitsOf(const Slot& slot) const {
 SlotCost JobSteps::CostOf(const StepSpec& spec, const Slot& slot) {
   const bool guessed = spec.layer_costs.empty();
   const bool forward =
-      slot.pass == SlotPass::kForward || slot.pass == SlotPass::kEvaluate;
+      slot.kind == SlotKind::kForward || slot.kind == SlotKind::kEvaluate;
   double of_one = 0;
   for (int layer = slot.layers.first; layer <= slot.layers.last; ++layer) {
     if (guessed) {
@@ -121,8 +121,8 @@ void JobSteps::AddSlots(const Step& step, Round& round) {
   int64_t head_blocks = 0;
   SlotId first_part{};
   for (const Part& part : PartsOf(plan, micro_batches)) {
-    if (!spec.train && part.pass == SlotPass::kBackward) break;
-    const bool evaluate = !spec.train && part.pass == SlotPass::kFused;
+    if (!spec.train && part.kind == SlotKind::kBackward) break;
+    const bool evaluate = !spec.train && part.kind == SlotKind::kFused;
     Slot slot;
     slot.id = sent_.NextSlotId();
     if (part.slot != plan_slot) {
@@ -134,7 +134,7 @@ void JobSteps::AddSlots(const Step& step, Round& round) {
     slot.wide = plan.shares[part.slot].size() > 1;
     slot.place = {step.number, round.index, static_cast<int>(round.number % 2),
                   round.slots_left++};
-    slot.pass = evaluate ? SlotPass::kEvaluate : part.pass;
+    slot.kind = evaluate ? SlotKind::kEvaluate : part.kind;
     slot.layers = part.layers;
     slot.micro_batches = part.micro_batches;
     slot.round_number = round.number;
@@ -244,7 +244,7 @@ void JobSteps::Unplace(SlotId id) {
 }
 
 void JobSteps::HostOpDone(const RunHostOpAction& action) {
-  const bool updates = action.type == HostOpType::kUpdate;
+  const bool updates = action.kind == HostOpKind::kUpdate;
   if (updates) --FindStep(action.step_number)->updates_left;
   if (!action.reduces()) return;
   for (Round& round : rounds_) {
@@ -266,10 +266,12 @@ void JobSteps::SetReduced(Round& round, int unit) {
   FreeBlocksOfUnit(round, unit);
 }
 
-void JobSteps::HoldSlots(bool hold) {
-  slots_held_ = hold;
-  if (hold) WithdrawOut(0);
+void JobSteps::HoldSlots() {
+  slots_held_ = true;
+  WithdrawOut(0);
 }
+
+void JobSteps::ReleaseSlots() { slots_held_ = false; }
 
 void JobSteps::Abandon() {
   ROUNDHOUSE_CHECK(!abandoning_);
@@ -363,7 +365,7 @@ bool JobSteps::MaySend(const Slot& slot) const {
 void JobSteps::Emit(Slot& slot) {
   SetState(slot, Slot::State::kOut);
   actions_.push_back(RunSlotAction{job_, slot.id, slot.device, slot.place,
-                                   slot.pass, slot.layers, slot.micro_batches,
+                                   slot.kind, slot.layers, slot.micro_batches,
                                    slot.turn, slot.down, slot.blocks});
 }
 

@@ -118,7 +118,8 @@ class JobSteps {
   void AllowUpdates(uint64_t step_number);
   void SkipUpdates(uint64_t step_number);
   void HoldUpdatesAfter(std::optional<uint64_t> step_number);
-  void HoldSlots(bool hold);
+  void HoldSlots();
+  void ReleaseSlots();
   bool holds_slots() const { return slots_held_; }
   void Abandon();
   bool Updating() const;
@@ -156,7 +157,7 @@ class JobSteps {
     SlotId first_part{};  // of the plan's slot
     bool wide = false;    // that has several
     SlotPlace place;
-    SlotPass pass = SlotPass::kForward;
+    SlotKind kind = SlotKind::kForward;
     LayerRange layers;
     IndexRange micro_batches;
     uint64_t round_number = 0;

@@ -74,7 +74,7 @@ TEST(LossesTest, HeldSlotsAreWithdrawnAndSentAgain) {
     for (int step = 0; step < 3; ++step) {
       world.Begin(TrainStep(2, random() % 2 == 0));
       for (uint64_t i = random() % 12; i > 0; --i) world.StepOnce();
-      world.HoldSlots(true);
+      world.HoldSlots();
       const int dies = static_cast<int>(random() % 2);
       const bool early = random() % 2 == 0;
       if (early) world.Crash(dies);
@@ -86,7 +86,7 @@ TEST(LossesTest, HeldSlotsAreWithdrawnAndSentAgain) {
       while (world.StepOnce()) {
       }
       EXPECT_EQ(world.sent.size(), sent);
-      world.HoldSlots(false);
+      world.ReleaseSlots();
       world.RunToEnd();
       ASSERT_EQ(world.steps_done, step + 1);
       ASSERT_TRUE(world.Idle());
@@ -98,7 +98,7 @@ TEST(LossesTest, HeldStepsCanBeAbandoned) {
   World world(kShape, 2, 5);
   world.Begin(TrainStep(2, true));
   for (int i = 0; i < 3; ++i) world.StepOnce();
-  world.HoldSlots(true);
+  world.HoldSlots();
   world.Abandon();
   world.RunToEnd();
   EXPECT_EQ(world.quiet, 1);

@@ -46,14 +46,14 @@ TEST(OnePassTest, SumsThatAreDownWaitForTheirSlots) {
 TEST(OnePassTest, TheEmbeddingIsReducedBeforeTheLastUnitsAreUpdated) {
   StepsWorld world(OnePass(kShape), 1, 3, TrainStep(1, false), 1);
   world.RunToEnd();
-  std::vector<std::pair<HostOpType, int>> last;  // of the slot of layer 0
+  std::vector<std::pair<HostOpKind, int>> last;  // of the slot of layer 0
   for (const RunHostOpAction& op : world.host_ops) {
-    if (op.unit <= 1 && op.type != HostOpType::kGather) {
-      last.emplace_back(op.type, op.unit);
+    if (op.unit <= 1 && op.kind != HostOpKind::kGather) {
+      last.emplace_back(op.kind, op.unit);
     }
   }
   ASSERT_EQ(last.size(), 3u);
-  EXPECT_EQ(last[0], std::make_pair(HostOpType::kReduce, 0));
+  EXPECT_EQ(last[0], std::make_pair(HostOpKind::kReduce, 0));
 }
 
 TEST(OnePassTest, UpdatesAreHeldForASave) {

@@ -213,7 +213,7 @@ std::vector<int> GuessedOrder(const std::function<double()>& vary) {
       }
     }
     if (next == sent.size()) return order;
-    const double units = sent[next].pass == SlotPass::kForward ? 1 : 3;
+    const double units = sent[next].kind == SlotKind::kForward ? 1 : 3;
     dispatcher.SlotDone(sent[next].slot,
                         static_cast<int64_t>(units * 2e6 * vary()));
   }

@@ -43,7 +43,8 @@ class OneDevice {
     }
   }
 
-  void Hold(JobId job, bool hold) { dispatcher_.HoldSlots(job, hold); }
+  void Hold(JobId job) { dispatcher_.HoldSlots(job); }
+  void Release(JobId job) { dispatcher_.ReleaseSlots(job); }
 
   std::map<JobId, int64_t> served;
 
@@ -95,11 +96,11 @@ TEST(SeveralJobsTest, AJobThatWasHeldIsOwedNothing) {
   device.Add(kJob, 10);
   device.Add(kOther, 10);
   device.Run(10000);
-  device.Hold(kOther, true);
+  device.Hold(kOther);
   device.served.clear();
   device.Run(100000);
   EXPECT_EQ(device.served[kOther], 0);
-  device.Hold(kOther, false);
+  device.Release(kOther);
   device.served.clear();
   device.Run(10000);
   EXPECT_NEAR(static_cast<double>(device.served[kOther]), 5000, 100);

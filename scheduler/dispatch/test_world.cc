@@ -129,8 +129,13 @@ void World::HoldAfter(std::optional<uint64_t> step) {
   Take();
 }
 
-void World::HoldSlots(bool hold, JobId job) {
-  dispatcher_.HoldSlots(job, hold);
+void World::HoldSlots(JobId job) {
+  dispatcher_.HoldSlots(job);
+  Take();
+}
+
+void World::ReleaseSlots(JobId job) {
+  dispatcher_.ReleaseSlots(job);
   Take();
 }
 
@@ -145,13 +150,13 @@ void World::Take() {
   for (auto actions = dispatcher_.TakeActions(); !actions.empty();
        actions = dispatcher_.TakeActions()) {
     for (const Action& action : actions) {
-      std::visit([this](const auto& a) { Carry(a); }, action);
+      std::visit([this](const auto& a) { Execute(a); }, action);
     }
   }
   taking_ = false;
 }
 
-void World::Carry(const RunSlotAction& action) {
+void World::Execute(const RunSlotAction& action) {
   auto& queue = queues_[Number(action.device)];
   queue.push_back(action);
   sent.push_back(action);
@@ -162,23 +167,23 @@ void World::Carry(const RunSlotAction& action) {
                           }),
             3);
   EXPECT_EQ(committed_.count(action.slot), 0u) << "a committed slot ran again";
-  if (action.pass == SlotPass::kFused || action.pass == SlotPass::kBackward) {
+  if (action.kind == SlotKind::kFused || action.kind == SlotKind::kBackward) {
     CheckBlocks(action);
   }
   const std::set<int> down(action.units_down.begin(), action.units_down.end());
   EXPECT_EQ(down, units_down_[action.slot]);
 }
 
-void World::Carry(const WithdrawSlotAction& action) {
+void World::Execute(const WithdrawSlotAction& action) {
   withdrawing_.insert(action.slot);
 }
 
-void World::Carry(const RunHostOpAction& action) {
+void World::Execute(const RunHostOpAction& action) {
   host_ops.push_back(action);
   host_queue_.push_back(action);
 }
 
-void World::Carry(const StepReducedAction& action) {
+void World::Execute(const StepReducedAction& action) {
   trace.push_back("reduced " + std::to_string(action.step_number));
   reduced_.insert({action.job, action.step_number});
   const StepSpec spec = specs_[{action.job, action.step_number}];
@@ -195,14 +200,14 @@ void World::Carry(const StepReducedAction& action) {
   if (on_reduced) on_reduced();
 }
 
-void World::Carry(const StepDoneAction& action) {
+void World::Execute(const StepDoneAction& action) {
   trace.push_back("done " + std::to_string(action.step_number));
   done_.insert({action.job, action.step_number});
   ++steps_done;
   done_of.push_back(Number(action.job));
 }
 
-void World::Carry(const QuietAction& action) {
+void World::Execute(const QuietAction& action) {
   trace.push_back("quiet");
   ++quiet;
   for (const auto& [step, spec] : specs_) {
@@ -256,7 +261,7 @@ bool World::InputsReady(const RunSlotAction& slot, IndexRange micro_batches) {
     }
   }
   return Produced(slot, false, slot.layers.first, micro_batches) &&
-         (slot.pass != SlotPass::kBackward ||
+         (slot.kind != SlotKind::kBackward ||
           Produced(slot, true, slot.layers.last + 1, micro_batches));
 }
 
@@ -319,7 +324,7 @@ void World::FinishSlot(size_t device) {
   computing_.erase(device);
   withdrawing_.erase(slot.slot);
   const bool backward =
-      slot.pass == SlotPass::kFused || slot.pass == SlotPass::kBackward;
+      slot.kind == SlotKind::kFused || slot.kind == SlotKind::kBackward;
   if (backward) {
     Produce(slot, true, slot.layers.first);
     for (const int unit : UnitsOf(slot)) Contribute(slot, unit);
@@ -348,21 +353,21 @@ void World::AnswerWithdrawal(size_t device, size_t index) {
 }
 
 bool World::HostInputsReady(const RunHostOpAction& op) {
-  return op.type != HostOpType::kGather ||
+  return op.kind != HostOpKind::kGather ||
          WeightsReady(op.job, op.step_number, 0);
 }
 
 void World::FinishHostOp() {
   const RunHostOpAction op = host_queue_.front();
   host_queue_.erase(host_queue_.begin());
-  if (op.type == HostOpType::kGather) {
+  if (op.kind == HostOpKind::kGather) {
     ++gathers;
     const int count =
         specs_[{op.job, op.step_number}].round_micro_batches[op.round];
     for (int64_t m = 0; m < count; ++m) {
       produced_.insert({op.job, op.step_number, op.round, false, 0, m});
     }
-  } else if (op.type == HostOpType::kUpdate) {
+  } else if (op.kind == HostOpKind::kUpdate) {
     EXPECT_EQ(op.reduces(), shape_.OnePass(op.unit)) << "unit " << op.unit;
     if (op.reduces()) {
       CheckReduce(op);

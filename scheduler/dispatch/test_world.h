@@ -58,7 +58,8 @@ class World {
   void CrashHost();
   void Allow(uint64_t step);
   void HoldAfter(std::optional<uint64_t> step);
-  void HoldSlots(bool hold, JobId job = kJob);
+  void HoldSlots(JobId job = kJob);
+  void ReleaseSlots(JobId job = kJob);
   void Abandon(JobId job = kJob);
 
   bool Idle(JobId job = kJob) { return dispatcher_.Idle(job); }
@@ -92,12 +93,12 @@ class World {
   using Events = std::vector<std::function<void()>>;
 
   void Take();
-  void Carry(const RunSlotAction& action);
-  void Carry(const WithdrawSlotAction& action);
-  void Carry(const RunHostOpAction& action);
-  void Carry(const StepReducedAction& action);
-  void Carry(const StepDoneAction& action);
-  void Carry(const QuietAction& action);
+  void Execute(const RunSlotAction& action);
+  void Execute(const WithdrawSlotAction& action);
+  void Execute(const RunHostOpAction& action);
+  void Execute(const StepReducedAction& action);
+  void Execute(const StepDoneAction& action);
+  void Execute(const QuietAction& action);
 
   bool Produced(const RunSlotAction& slot, bool gradient, int boundary,
                 IndexRange micro_batches);

@@ -8,7 +8,7 @@ namespace roundhouse {
 
 std::vector<int> World::UnitsOf(const RunSlotAction& slot) const {
   std::vector<int> units;
-  if (slot.pass != SlotPass::kFused && slot.pass != SlotPass::kBackward) {
+  if (slot.kind != SlotKind::kFused && slot.kind != SlotKind::kBackward) {
     return units;
   }
   if (slot.layers.first == 0) units.push_back(0);

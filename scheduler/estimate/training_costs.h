@@ -19,6 +19,7 @@
 
 #include "absl/status/status.h"
 #include "base/model/model_shape.h"
+#include "base/model/parameters.h"
 #include "scheduler/estimate/device_presets.h"
 #include "scheduler/plan/model_costs.h"
 #include "scheduler/simulate/host_work.h"
@@ -26,8 +27,6 @@
 namespace roundhouse {
 
 inline constexpr double kFitTolerance = 0.08;  // relative, of a layer's time
-
-enum class TrainingMethod { kFull, kLora };
 
 // What tensor operations add up in; kFp16 is what published numbers used.
 enum class Accumulation { kFp32, kFp16 };

@@ -4,7 +4,7 @@ namespace roundhouse {
 
 int64_t PartNs(const Part& part, const ModelCosts& costs) {
   const auto layer_ns = [&](int layer) {
-    const int64_t forward_ns = part.pass == SlotPass::kBackward
+    const int64_t forward_ns = part.kind == SlotKind::kBackward
                                    ? costs.RecomputeNs(layer)
                                    : costs.ForwardNs(layer);
     return forward_ns + (part.backward() ? costs.BackwardNs(layer) : 0);

@@ -25,10 +25,10 @@ const LayerRange& StageOf(const Plan& plan, int slot) {
   return slot < forward ? plan.forward[slot] : plan.backward[slot - forward];
 }
 
-SlotPass PassOf(const Plan& plan, int slot) {
+SlotKind PassOf(const Plan& plan, int slot) {
   const int forward = ForwardCount(plan);
-  if (slot < forward) return SlotPass::kForward;
-  return slot == forward ? SlotPass::kFused : SlotPass::kBackward;
+  if (slot < forward) return SlotKind::kForward;
+  return slot == forward ? SlotKind::kFused : SlotKind::kBackward;
 }
 
 // The groups whose micro-batches are `share`; empty when it ends inside one.
@@ -324,9 +324,9 @@ StepPlan ProportionalPlan(const Plan& stages, const Widths& widths,
   const auto ranges = GroupRanges(micro_batches, groups);
   const auto count = static_cast<int64_t>(ranges.size());
   for (int slot = 0; slot < plan.slot_count(); ++slot) {
-    const SlotPass pass = PassOf(stages, slot);
-    const int width = pass == SlotPass::kForward ? widths.forward
-                      : pass == SlotPass::kFused ? widths.fused
+    const SlotKind kind = PassOf(stages, slot);
+    const int width = kind == SlotKind::kForward ? widths.forward
+                      : kind == SlotKind::kFused ? widths.fused
                                                  : widths.backward;
     ROUNDHOUSE_CHECK(1 <= width && width <= static_cast<int>(speeds.size()));
     const int parts = static_cast<int>(std::min<int64_t>(width, count));
@@ -416,8 +416,8 @@ std::vector<Part> PartsOf(const StepPlan& plan, int micro_batches) {
     const auto& shares = plan.shares[slot];
     Part part;
     part.slot = slot;
-    part.pass = PassOf(plan.stages, slot);
-    if (slot == 0 || part.pass == SlotPass::kFused ||
+    part.kind = PassOf(plan.stages, slot);
+    if (slot == 0 || part.kind == SlotKind::kFused ||
         shares != plan.shares[slot - 1]) {
       covers = CoversOf(shares, groups, part.backward());
       order = SendOrder(shares);
@@ -437,7 +437,7 @@ std::string ToString(const StepPlan& plan) {
   std::string text;
   for (int slot = 0; slot < plan.slot_count(); ++slot) {
     const LayerRange& stage = StageOf(plan.stages, slot);
-    if (slot == 0 && PassOf(plan.stages, 0) == SlotPass::kForward)
+    if (slot == 0 && PassOf(plan.stages, 0) == SlotKind::kForward)
       text = "forward";
     if (slot == ForwardCount(plan.stages)) absl::StrAppend(&text, " fused");
     if (slot == ForwardCount(plan.stages) + 1)

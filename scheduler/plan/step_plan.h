@@ -27,11 +27,10 @@
 
 #include "absl/status/status.h"
 #include "base/reduction.h"
+#include "base/work_kinds.h"
 #include "scheduler/plan/plan.h"
 
 namespace roundhouse {
-
-enum class SlotPass { kForward, kFused, kBackward, kEvaluate };
 
 struct StepPlan {
   Plan stages;     // fused, over L + 1 layers
@@ -57,13 +56,13 @@ struct Widths {
 
 struct Part {
   int slot = 0;
-  SlotPass pass = SlotPass::kForward;
+  SlotKind kind = SlotKind::kForward;
   LayerRange layers;
   IndexRange micro_batches;
   int64_t groups = 0;         // that it covers
   int64_t contributions = 0;  // sums that it sends per layer; 0 when forward
 
-  bool backward() const { return pass != SlotPass::kForward; }
+  bool backward() const { return kind != SlotKind::kForward; }
 };
 
 // `groups` in proportion to the entries, as GroupShares cuts a full round: what

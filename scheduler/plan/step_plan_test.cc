@@ -108,9 +108,9 @@ TEST(StepPlanTest, PartsSendOneSumASubtree) {
   plan.shares[3] = {{0, 3}, {3, 8}};
   const std::vector<Part> parts = PartsOf(plan, 8);
   ASSERT_EQ(parts.size(), 10u);
-  EXPECT_EQ(parts[0].pass, SlotPass::kForward);
+  EXPECT_EQ(parts[0].kind, SlotKind::kForward);
   EXPECT_EQ(parts[0].contributions, 0);
-  EXPECT_EQ(parts[5].pass, SlotPass::kFused);
+  EXPECT_EQ(parts[5].kind, SlotKind::kFused);
   EXPECT_EQ(parts[5].layers, (LayerRange{3, 4}));
   EXPECT_EQ(parts[5].micro_batches, (IndexRange{4, 8}));
   EXPECT_EQ(parts[5].contributions, 1);

@@ -94,8 +94,8 @@ class Balance {
   void MeasureBytes(const Part& part) {
     // Stages of as many blocks need as much.
     const bool same =
-        !bytes_.empty() && part.pass == measured_.pass &&
-        part.pass != SlotPass::kFused &&
+        !bytes_.empty() && part.kind == measured_.kind &&
+        part.kind != SlotKind::kFused &&
         part.layers.layer_count() == measured_.layers.layer_count();
     measured_ = part;
     if (same) return;
@@ -164,8 +164,8 @@ StepPlan BalancedPlan(const Plan& stages, const std::vector<int>& widths,
     part.slot = slot;
     part.layers =
         slot < forward ? stages.forward[slot] : stages.backward[slot - forward];
-    if (slot == forward) part.pass = SlotPass::kFused;
-    if (slot > forward) part.pass = SlotPass::kBackward;
+    if (slot == forward) part.kind = SlotKind::kFused;
+    if (slot > forward) part.kind = SlotKind::kBackward;
     plan.shares.push_back(balance.SharesOf(part, widths[slot]));
   }
   return plan;

@@ -69,7 +69,7 @@ TEST(BalancedPlanTest, ASmallDeviceGetsWhatItHolds) {
   machine.devices.resize(2);
   // One group: two weights, a sum and one going down; two groups need another.
   Part one;
-  one.pass = SlotPass::kBackward;
+  one.kind = SlotKind::kBackward;
   one.layers = {0, 0};
   one.groups = one.contributions = 1;
   machine.devices[1].memory_bytes = PartPeakBytes(one, costs);

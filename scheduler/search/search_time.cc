@@ -50,11 +50,7 @@ StepOptions StepOf(const SearchOptions& options) {
 }
 
 // REQUIRES: not an isolated step.
-absl::StatusOr<Schedule> SimulateFew(const ModelCosts& costs,
-                                     const Machine& machine,
-                                     const StepPlan& plan, int micro_batches,
-                                     int steps, double most_ns,
-                                     const SearchOptions& options) {
+StepsOptions FewSteps(int steps, double most_ns, const SearchOptions& options) {
   StepsOptions few;
   few.step = StepOf(options);
   // If a step has more rounds than are simulated, only part of its time is
@@ -65,7 +61,7 @@ absl::StatusOr<Schedule> SimulateFew(const ModelCosts& costs,
   few.steps = steps;
   few.rounds = RoundsOfStep(options);
   few.updates = options.updates;
-  return SimulateSteps(costs, machine, plan, micro_batches, few);
+  return few;
 }
 
 StepTime TimeOf(const Schedule& schedule, int64_t ns, double most_ns) {
@@ -96,9 +92,10 @@ absl::StatusOr<StepTime> StepTimeUpTo(double most_ns, const ModelCosts& costs,
                      SimulateStep(costs, machine, plan, micro_batches, step));
     return TimeOf(schedule, schedule.end_ns, most_ns);
   }
-  ASSIGN_OR_RETURN(const Schedule schedule,
-                   SimulateFew(costs, machine, plan, micro_batches,
-                               SimulatedSteps(options), most_ns, options));
+  ASSIGN_OR_RETURN(
+      const Schedule schedule,
+      SimulateSteps(costs, machine, plan, micro_batches,
+                    FewSteps(SimulatedSteps(options), most_ns, options)));
   return TimeOf(schedule, SteadyStepNs(schedule, options), most_ns);
 }
 
@@ -116,8 +113,8 @@ absl::StatusOr<StepTime> SettledTimeUpTo(
     double most_ns, const ModelCosts& costs, const Machine& machine,
     const StepPlan& plan, int micro_batches, const SearchOptions& options) {
   ASSIGN_OR_RETURN(const Schedule schedule,
-                   SimulateFew(costs, machine, plan, micro_batches,
-                               kSettledSteps, most_ns, options));
+                   SimulateSteps(costs, machine, plan, micro_batches,
+                                 FewSteps(kSettledSteps, most_ns, options)));
   const int rounds = RoundsOfStep(options);
   const int64_t ns = (ComputedNs(schedule, kSettledSteps - 1, rounds) -
                       ComputedNs(schedule, 0, rounds)) /

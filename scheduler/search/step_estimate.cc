@@ -29,33 +29,33 @@ struct Device {
   std::vector<double> starts_ns;  // of its parts
 };
 
-// One turn of a part: what can run before the gradient is there, and the rest;
+// One lap of a part: what can run before the gradient is there, and the rest;
 // of that a fused part's forward.
-struct Turn {
+struct Lap {
   double before_ns = 0;
   double after_ns = 0;
   double forward_ns = 0;
 };
 
-Turn TurnOf(const Part& part, const ModelCosts& costs, double speed) {
-  const bool recomputes = part.pass == SlotPass::kBackward;
+Lap LapOf(const Part& part, const ModelCosts& costs, double speed) {
+  const bool recomputes = part.kind == SlotKind::kBackward;
   const auto sum = [&](auto&& of_layer) {
     return static_cast<double>(
                costs.Sum(part.layers.first, part.layers.last, of_layer)) /
            speed;
   };
-  Turn turn;
+  Lap lap;
   if (recomputes) {
-    turn.before_ns = sum([&](int layer) { return costs.RecomputeNs(layer); });
+    lap.before_ns = sum([&](int layer) { return costs.RecomputeNs(layer); });
   }
-  turn.after_ns = sum([&](int layer) {
+  lap.after_ns = sum([&](int layer) {
     return (recomputes ? 0 : costs.ForwardNs(layer)) +
            (part.backward() ? costs.BackwardNs(layer) : 0);
   });
-  if (part.pass == SlotPass::kFused) {
-    turn.forward_ns = sum([&](int layer) { return costs.ForwardNs(layer); });
+  if (part.kind == SlotKind::kFused) {
+    lap.forward_ns = sum([&](int layer) { return costs.ForwardNs(layer); });
   }
-  return turn;
+  return lap;
 }
 
 // The first layer's sums, the last to be complete, go down and are reduced.
@@ -94,7 +94,7 @@ Traffic TrafficOf(const std::vector<Part>& parts, const ModelCosts& costs,
   for (const Part& part : parts) {
     bytes += PartWeightBytes(part, costs);
     // Input up and output down; a backward part also uploads a gradient.
-    const int boundaries = part.pass == SlotPass::kBackward ? 3 : 2;
+    const int boundaries = part.kind == SlotKind::kBackward ? 3 : 2;
     bytes += boundaries * part.micro_batches.size() * costs.BoundaryBytes();
     if (!part.backward()) continue;
     contributed +=
@@ -140,15 +140,15 @@ Round RoundOf(const std::vector<Part>& parts, const ModelCosts& costs,
   for (const Part& part : parts) {
     const double ns = static_cast<double>(PartNs(part, costs)) / speed;
     const auto weights = static_cast<double>(PartWeightBytes(part, costs));
-    if (part.pass == SlotPass::kFused) {
+    if (part.kind == SlotKind::kFused) {
       round.fused_ns += ns;
       if (fused == FusedSlots::kByLayer) {
-        const Turn turn = TurnOf(part, costs, speed);
-        round.backward_ns += turn.after_ns - turn.forward_ns;
-        round.fused_ns -= turn.after_ns - turn.forward_ns;
+        const Lap lap = LapOf(part, costs, speed);
+        round.backward_ns += lap.after_ns - lap.forward_ns;
+        round.fused_ns -= lap.after_ns - lap.forward_ns;
       }
       round.fused_host_ns += weights / machine.host_rate;
-    } else if (part.pass == SlotPass::kForward) {
+    } else if (part.kind == SlotKind::kForward) {
       round.forward_ns += ns;
       round.forward_host_ns +=
           (weights + 2 * part.micro_batches.size() * boundary_bytes) /
@@ -201,14 +201,12 @@ int64_t HostBytes(const std::vector<Part>& parts, const ModelCosts& costs,
 double EstimateStepNs(const std::vector<Part>& parts,
                       const std::vector<int>& device_of,
                       const ModelCosts& costs, const Machine& machine,
-                      int micro_batches, int look_ahead,
-                      Contributions contributions, Updates updates,
-                      FusedSlots fused) {
+                      const StepToEstimate& step) {
   const double hop_ns =
       static_cast<double>(2 * costs.BoundaryBytes()) / machine.link_rate;
   std::vector<Device> devices(machine.devices.size());
   // When each micro-batch left the slot before, and leaves this one.
-  std::vector<double> before(micro_batches), now(micro_batches);
+  std::vector<double> before(step.micro_batches), now(step.micro_batches);
   double end_ns = 0;
   for (size_t i = 0; i < parts.size(); ++i) {
     const Part& part = parts[i];
@@ -216,7 +214,7 @@ double EstimateStepNs(const std::vector<Part>& parts,
     const int d = device_of[i];
     Device& device = devices[d];
     const size_t sent = device.starts_ns.size();
-    const size_t ahead = static_cast<size_t>(look_ahead);
+    const size_t ahead = static_cast<size_t>(step.look_ahead);
     const double upload_ns =
         std::max(device.link_free_ns,
                  sent >= ahead ? device.starts_ns[sent - ahead] : 0.0);
@@ -224,33 +222,35 @@ double EstimateStepNs(const std::vector<Part>& parts,
         static_cast<double>(costs.WeightBytes(part.layers.first));
     const auto all_bytes = static_cast<double>(PartWeightBytes(part, costs));
     const auto activation_bytes =
-        static_cast<double>((part.pass == SlotPass::kBackward ? 2 : 1) *
+        static_cast<double>((part.kind == SlotKind::kBackward ? 2 : 1) *
                             part.micro_batches.size() * costs.BoundaryBytes());
     const double all_up_ns = upload_ns + all_bytes / machine.link_rate;
     device.link_free_ns = all_up_ns + activation_bytes / machine.link_rate;
     const bool whole =
-        part.pass == SlotPass::kFused && fused == FusedSlots::kWhole;
+        part.kind == SlotKind::kFused && step.fused == FusedSlots::kWhole;
     double t =
         std::max(device.free_ns, upload_ns + (whole ? all_bytes : first_bytes) /
                                                  machine.link_rate);
-    const Turn turn = TurnOf(part, costs, machine.devices[d].speed);
+    const Lap lap = LapOf(part, costs, machine.devices[d].speed);
     device.starts_ns.push_back(t);
     for (int64_t m = part.micro_batches.begin; m < part.micro_batches.end;
          ++m) {
       const double there_ns = before[m] + hop_ns;
       const bool first = m == part.micro_batches.begin;
-      t = std::max(t + turn.before_ns, there_ns) + turn.forward_ns;
-      if (first && turn.forward_ns > 0) t = std::max(t, all_up_ns);
-      t += turn.after_ns - turn.forward_ns;
+      t = std::max(t + lap.before_ns, there_ns) + lap.forward_ns;
+      if (first && lap.forward_ns > 0) t = std::max(t, all_up_ns);
+      t += lap.after_ns - lap.forward_ns;
       if (first) t = std::max(t, all_up_ns);
       now[m] = t;
     }
     device.free_ns = t;
     end_ns = std::max(end_ns, t);
   }
-  end_ns += LastReductionNs(parts, costs, machine, contributions, updates);
-  return std::max(end_ns,
-                  TrafficOf(parts, costs, contributions, updates).Ns(machine));
+  end_ns +=
+      LastReductionNs(parts, costs, machine, step.contributions, step.updates);
+  return std::max(
+      end_ns,
+      TrafficOf(parts, costs, step.contributions, step.updates).Ns(machine));
 }
 
 double EstimateStepsNs(const std::vector<Part>& parts, double step_ns,

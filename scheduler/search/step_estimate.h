@@ -24,14 +24,21 @@ namespace roundhouse {
 int64_t HostBytes(const std::vector<Part>& parts, const ModelCosts& costs,
                   Contributions contributions, Updates updates);
 
+// The isolated step whose time is estimated.
+struct StepToEstimate {
+  int micro_batches = 1;
+  int look_ahead = 1;  // StepPlan::look_ahead
+  Contributions contributions = Contributions::kModelDtype;
+  Updates updates = Updates::kNone;
+  FusedSlots fused = FusedSlots::kWhole;
+};
+
 // REQUIRES: `device_of` has a device for every part, the parts are those of a
-// checked plan over `micro_batches`.
+// checked plan over the step's micro-batches.
 double EstimateStepNs(const std::vector<Part>& parts,
                       const std::vector<int>& device_of,
                       const ModelCosts& costs, const Machine& machine,
-                      int micro_batches, int look_ahead,
-                      Contributions contributions, Updates updates,
-                      FusedSlots fused);
+                      const StepToEstimate& step);
 
 // What a step of consecutive ones takes, from the estimate of an isolated one:
 // its rounds and updates more, and slower as host memory fills up.

@@ -25,8 +25,8 @@ Estimated EstimateAndSimulate(const PlanShape& shape, const ModelCosts& costs,
   const auto devices = AssignDevices(parts, costs, machine);
   Estimated result;
   result.estimate_ns = EstimateStepNs(
-      parts, devices, costs, machine, kMicroBatches, plan.look_ahead,
-      Contributions::kModelDtype, Updates::kNone, FusedSlots::kWhole);
+      parts, devices, costs, machine,
+      {.micro_batches = kMicroBatches, .look_ahead = plan.look_ahead});
   result.host_bytes =
       HostBytes(parts, costs, Contributions::kModelDtype, Updates::kNone);
   const auto schedule = SimulateStep(costs, machine, plan, kMicroBatches, {});

@@ -253,9 +253,13 @@ class Search {
     }
     ++ranked_;
     estimated.work = WorkOf(parts);
-    const double step_ns = EstimateStepNs(
-        parts, devices, costs_, machine_, micro_batches_, plan.look_ahead,
-        options_.contributions, options_.updates, options_.fused);
+    const double step_ns =
+        EstimateStepNs(parts, devices, costs_, machine_,
+                       {.micro_batches = micro_batches_,
+                        .look_ahead = plan.look_ahead,
+                        .contributions = options_.contributions,
+                        .updates = options_.updates,
+                        .fused = options_.fused});
     estimated.ns = step_ns;
     if (options_.updates != Updates::kNone) {
       const BoundOptions bound{micro_batches_, options_.rounds,

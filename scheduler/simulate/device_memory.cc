@@ -24,7 +24,7 @@ std::vector<PartBytes> BytesOf(const std::vector<Part>& parts,
   const Part* before = nullptr;
   for (const Part& part : parts) {
     // Most parts of a slot cover as many groups as the one before.
-    const bool same = before != nullptr && before->pass == part.pass &&
+    const bool same = before != nullptr && before->kind == part.kind &&
                       before->layers == part.layers &&
                       before->groups == part.groups &&
                       before->contributions == part.contributions;
@@ -172,7 +172,7 @@ bool FusedPartIsTooLarge(const std::vector<Part>& parts,
     most_bytes = std::max(most_bytes, device.memory_bytes);
   }
   return std::any_of(parts.begin(), parts.end(), [&](const Part& part) {
-    return part.pass == SlotPass::kFused &&
+    return part.kind == SlotKind::kFused &&
            PartWeightBytes(part, costs) + PartSumBytes(part, costs) +
                    PartActivationBytes(part, costs) >
                most_bytes;

@@ -9,12 +9,12 @@
 namespace roundhouse {
 namespace {
 
-Part MakePart(SlotPass pass, LayerRange layers, int64_t groups) {
+Part MakePart(SlotKind kind, LayerRange layers, int64_t groups) {
   Part part;
-  part.pass = pass;
+  part.kind = kind;
   part.layers = layers;
   part.groups = groups;
-  part.contributions = pass == SlotPass::kForward ? 0 : 1;
+  part.contributions = kind == SlotKind::kForward ? 0 : 1;
   return part;
 }
 
@@ -29,8 +29,8 @@ TEST(DeviceMemoryTest, ActivationsFollowTheFormula) {
 
 TEST(DeviceMemoryTest, ForwardKeepsOneLayersActivations) {
   const ModelCosts costs = SmallModel(4);
-  const Part forward = MakePart(SlotPass::kForward, {0, 2}, 4);
-  const Part backward = MakePart(SlotPass::kBackward, {0, 2}, 4);
+  const Part forward = MakePart(SlotKind::kForward, {0, 2}, 4);
+  const Part backward = MakePart(SlotKind::kBackward, {0, 2}, 4);
   EXPECT_EQ(PartWeightBytes(forward, costs), 63'000'000);
   EXPECT_EQ(PartActivationBytes(forward, costs),
             ActivationBytes(costs, 0) + BoundaryBufferBytes(costs));
@@ -47,11 +47,11 @@ TEST(DeviceMemoryTest, SumsGrowWithTheTree) {
                                                {4, 3}, {5, 4}, {8, 4}};
   for (const auto& [groups, sums] : cases) {
     EXPECT_EQ(
-        PartSumBytes(MakePart(SlotPass::kBackward, {1, 1}, groups), costs),
+        PartSumBytes(MakePart(SlotKind::kBackward, {1, 1}, groups), costs),
         sums * stage)
         << groups;
   }
-  Part uneven = MakePart(SlotPass::kBackward, {1, 1}, 2);
+  Part uneven = MakePart(SlotKind::kBackward, {1, 1}, 2);
   uneven.contributions = 4;
   EXPECT_EQ(PartSumBytes(uneven, costs), 4 * stage);
   EXPECT_EQ(PartDownBytes(uneven, costs), 4 * stage);
@@ -59,9 +59,9 @@ TEST(DeviceMemoryTest, SumsGrowWithTheTree) {
 
 TEST(DeviceMemoryTest, RunningNextAndLastPartsCount) {
   const ModelCosts costs = SmallModel(4);
-  const std::vector<Part> parts = {MakePart(SlotPass::kFused, {4, 4}, 1),
-                                   MakePart(SlotPass::kBackward, {2, 3}, 1),
-                                   MakePart(SlotPass::kBackward, {0, 1}, 1)};
+  const std::vector<Part> parts = {MakePart(SlotKind::kFused, {4, 4}, 1),
+                                   MakePart(SlotKind::kBackward, {2, 3}, 1),
+                                   MakePart(SlotKind::kBackward, {0, 1}, 1)};
   // The second: its own, what the first sends, the weights of the third.
   const int64_t peak =
       PartWeightBytes(parts[1], costs) + PartSumBytes(parts[1], costs) +
@@ -94,8 +94,8 @@ TEST(DeviceMemoryTest, RunningNextAndLastPartsCount) {
 
 TEST(DeviceMemoryTest, AFusedPartHasToFitIntoSomeDevice) {
   const ModelCosts costs = SmallModel(4);
-  const std::vector<Part> parts = {MakePart(SlotPass::kForward, {0, 1}, 0),
-                                   MakePart(SlotPass::kFused, {2, 4}, 1)};
+  const std::vector<Part> parts = {MakePart(SlotKind::kForward, {0, 1}, 0),
+                                   MakePart(SlotKind::kFused, {2, 4}, 1)};
   const int64_t own = PartWeightBytes(parts[1], costs) +
                       PartSumBytes(parts[1], costs) +
                       PartActivationBytes(parts[1], costs);

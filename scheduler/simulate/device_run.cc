@@ -4,17 +4,17 @@
 
 namespace roundhouse {
 
-void DeviceLane::AdmitTurns() {
-  const int64_t window_end = turns_done + kTurnWindow;
+void DeviceLane::AdmitLaps() {
+  const int64_t window_end = laps_done + kLapWindow;
   for (const SentPart& sent : parts) {
-    if (sent.first_turn >= window_end) return;
+    if (sent.first_lap >= window_end) return;
     const int64_t end =
-        std::min(window_end, sent.first_turn + sent.run->turn_count());
-    turns_admitted = std::max(turns_admitted, sent.first_turn);
-    for (; turns_admitted < end; ++turns_admitted) {
-      const auto turn = static_cast<int>(turns_admitted - sent.first_turn);
-      for (const Boundary& boundary : sent.run->Inputs(turn)) {
-        uploads.push_back({sent.run, turn, sent.first_rank + turn, boundary});
+        std::min(window_end, sent.first_lap + sent.run->lap_count());
+    laps_admitted = std::max(laps_admitted, sent.first_lap);
+    for (; laps_admitted < end; ++laps_admitted) {
+      const auto lap = static_cast<int>(laps_admitted - sent.first_lap);
+      for (const Boundary& boundary : sent.run->Inputs(lap)) {
+        uploads.push_back({sent.run, lap, sent.first_rank + lap, boundary});
       }
     }
   }
@@ -27,8 +27,8 @@ void DeviceLane::Forget(const PartRun& run) {
                 uploads.end());
   std::erase_if(held_gradients, its);
   std::erase_if(sums, its);
-  // Nobody's turn is left to count.
-  if (parts.empty()) turns_done = turns_sent;
+  // Nobody's lap is left to count.
+  if (parts.empty()) laps_done = laps_sent;
   AllowSums();
 }
 

@@ -17,9 +17,9 @@
 
 namespace roundhouse {
 
-// Turns beyond those computed whose inputs may be on the device: the one that
+// Laps beyond those computed whose inputs may be on the device: the one that
 // runs, and the next.
-inline constexpr int kTurnWindow = 2;
+inline constexpr int kLapWindow = 2;
 // Sets of gradient sums of a job on a device: added to, and going down.
 inline constexpr size_t kSumSets = 2;
 
@@ -28,17 +28,17 @@ struct SentPart {
   uint64_t turn = 0;
   bool backfill = false;
   int64_t order = 0;  // PartFeed::Sent's
-  // The place of its first turn: over the job's parts on the device, and over
+  // The place of its first lap: over the job's parts on the device, and over
   // all parts.
-  int64_t first_turn = 0;
+  int64_t first_lap = 0;
   int64_t first_rank = 0;
 };
 
 // An activation that a part needs.
 struct Upload {
   PartRun* run = nullptr;
-  int turn = 0;      // of the part
-  int64_t rank = 0;  // of the turn, over all parts on the device
+  int lap = 0;       // of the part
+  int64_t rank = 0;  // of the lap, over all parts on the device
   Boundary boundary;
 };
 
@@ -52,21 +52,21 @@ struct Sums {
 // they were sent.
 struct DeviceLane {
   std::deque<SentPart> parts;  // not computed
-  // Uploads of the turns that may upload, not yet queued; in order.
-  absl::InlinedVector<Upload, 2 * kTurnWindow> uploads;
+  // Uploads of the laps that may upload, not yet queued; in order.
+  absl::InlinedVector<Upload, 2 * kLapWindow> uploads;
   std::deque<Transfer> held_gradients;  // until host work is done, in order
   std::deque<Sums> sums;
-  int64_t turns_sent = 0;
-  int64_t turns_done = 0;
-  int64_t turns_admitted = 0;  // to `uploads`
+  int64_t laps_sent = 0;
+  int64_t laps_done = 0;
+  int64_t laps_admitted = 0;  // to `uploads`
 
   void AllowSums() {
     for (size_t i = 0; i < std::min(kSumSets, sums.size()); ++i) {
       sums[i].run->AllowSums();
     }
   }
-  // After a part was sent or a turn was done: the turns that may upload now.
-  void AdmitTurns();
+  // After a part was sent or a lap was done: the laps that may upload now.
+  void AdmitLaps();
   bool MayUpload(const Boundary& boundary) const {
     return std::any_of(
         uploads.begin(), uploads.end(),
@@ -84,7 +84,7 @@ struct DeviceRun {
   std::optional<PartRun::Op> op;  // of the guest, else of `current`
   int64_t op_end_ns = TransferRates::kNever;
   std::deque<Transfer> held_weights;  // until host work is done, in order
-  int64_t turns_sent = 0;
+  int64_t laps_sent = 0;
   // Since it was last asked for more work; an activation that came down may
   // only be the next upload.
   bool changed = true;

@@ -140,7 +140,7 @@ int DispatcherFeed::NumberOf(const RunSlotAction& action) const {
       static_cast<int>(action.place.step_number) * job.fed.rounds.per_step +
       action.place.round;
   const Part& part = job.parts.at(action.place.index);
-  ROUNDHOUSE_CHECK(part.pass == action.pass && part.layers == action.layers &&
+  ROUNDHOUSE_CHECK(part.kind == action.kind && part.layers == action.layers &&
                    part.micro_batches == action.micro_batches)
       << "slot " << Number(action.slot);
   return job.first_number + round * static_cast<int>(job.parts.size()) +
@@ -154,12 +154,12 @@ void DispatcherFeed::CarryOut() {
   for (auto actions = dispatcher_.TakeActions(); !actions.empty();
        actions = dispatcher_.TakeActions()) {
     for (const Action& action : actions) {
-      std::visit([this](const auto& a) { Carry(a); }, action);
+      std::visit([this](const auto& a) { Execute(a); }, action);
     }
   }
 }
 
-void DispatcherFeed::Carry(const RunSlotAction& action) {
+void DispatcherFeed::Execute(const RunSlotAction& action) {
   const int part = NumberOf(action);
   const auto device = static_cast<int>(Number(action.device));
   out_[part] = {action.slot, device};
@@ -169,7 +169,7 @@ void DispatcherFeed::Carry(const RunSlotAction& action) {
   may_send_ = true;
 }
 
-void DispatcherFeed::Carry(const WithdrawSlotAction& action) {
+void DispatcherFeed::Execute(const WithdrawSlotAction& action) {
   const int part = part_of_.at(action.slot);
   const Out out = out_.at(part);
   const int job = IndexOf(action.job);
@@ -185,7 +185,7 @@ void DispatcherFeed::Carry(const WithdrawSlotAction& action) {
   dispatcher_.SlotWithdrawn(action.slot);
 }
 
-void DispatcherFeed::Carry(const RunHostOpAction& action) {
+void DispatcherFeed::Execute(const RunHostOpAction& action) {
   const Job& job = jobs_[IndexOf(action.job)];
   const int per_step = job.fed.rounds.per_step;
   const int first = static_cast<int>(action.step_number) * per_step;
@@ -193,7 +193,7 @@ void DispatcherFeed::Carry(const RunHostOpAction& action) {
   task.job = IndexOf(action.job);
   task.round = first + action.round;
   task.layer = action.unit - 1;
-  if (action.type == HostOpType::kGather) {
+  if (action.kind == HostOpKind::kGather) {
     Gather(task);
     dispatcher_.HostOpDone(action.op);
     return;
@@ -203,14 +203,14 @@ void DispatcherFeed::Carry(const RunHostOpAction& action) {
     dispatcher_.HostOpDone(action.op);
     return;
   }
-  if (action.type == HostOpType::kUpdate) {
-    task.type = HostTaskType::kUpdate;
+  if (action.kind == HostOpKind::kUpdate) {
+    task.kind = HostOpKind::kUpdate;
     task.round = first + per_step - 1;
     host_ops_[KeyOf(task)] = action.op;
     tasks_.push_back(task);
     return;
   }
-  task.type = HostTaskType::kReduce;
+  task.kind = HostOpKind::kReduce;
   if (action.unit > 0) {
     Reduce(task, action.op);
     return;
@@ -237,7 +237,7 @@ void DispatcherFeed::Reduce(const HostTask& task, std::optional<HostOpId> op) {
   other.layer = std::max(task.layer, kEmbedding);
   --other.round;
   if (task.layer < 0) before.push_back(other);
-  other.type = HostTaskType::kUpdate;
+  other.kind = HostOpKind::kUpdate;
   before.push_back(other);
   for (const HostTask& sent : before) {
     if (host_ops_.count(KeyOf(sent)) == 0) continue;
@@ -250,9 +250,8 @@ void DispatcherFeed::Reduce(const HostTask& task, std::optional<HostOpId> op) {
 // The host worker does it after every update that it was sent before.
 void DispatcherFeed::Gather(const HostTask& task) {
   for (auto sent = host_ops_.rbegin(); sent != host_ops_.rend(); ++sent) {
-    const auto& [type, job, round, layer] = sent->first;
-    if (type == HostTaskType::kUpdate && job == task.job &&
-        layer == kEmbedding) {
+    const auto& [kind, job, round, layer] = sent->first;
+    if (kind == HostOpKind::kUpdate && job == task.job && layer == kEmbedding) {
       after_.emplace(sent->first, task);
       return;
     }
@@ -260,17 +259,17 @@ void DispatcherFeed::Gather(const HostTask& task) {
   tasks_.push_back(task);
 }
 
-void DispatcherFeed::Carry(const StepReducedAction& action) {
+void DispatcherFeed::Execute(const StepReducedAction& action) {
   if (jobs_[IndexOf(action.job)].fed.rounds.updates == Updates::kClipped) {
     dispatcher_.AllowUpdates(action.job, action.step_number);
   }
 }
 
-void DispatcherFeed::Carry(const StepDoneAction& action) {
+void DispatcherFeed::Execute(const StepDoneAction& action) {
   BeginStep(IndexOf(action.job));
 }
 
-void DispatcherFeed::Carry(const QuietAction& action) {
+void DispatcherFeed::Execute(const QuietAction& action) {
   ROUNDHOUSE_CHECK(false) << "job " << Number(action.job) << " was abandoned";
 }
 

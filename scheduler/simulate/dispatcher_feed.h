@@ -79,9 +79,9 @@ class DispatcherFeed : public PartFeed {
     uint64_t turn = 0;
     int64_t order = 0;
   };
-  using HostKey = std::tuple<HostTaskType, int, int, int>;
+  using HostKey = std::tuple<HostOpKind, int, int, int>;
   static HostKey KeyOf(const HostTask& task) {
-    return {task.type, task.job, task.round, task.layer};
+    return {task.kind, task.job, task.round, task.layer};
   }
 
   static DispatcherOptions OptionsFor(const std::vector<FedJob>& jobs);
@@ -93,12 +93,12 @@ class DispatcherFeed : public PartFeed {
   int NumberOf(const RunSlotAction& action) const;
 
   void CarryOut();
-  void Carry(const RunSlotAction& action);
-  void Carry(const WithdrawSlotAction& action);
-  void Carry(const RunHostOpAction& action);
-  void Carry(const StepReducedAction& action);
-  void Carry(const StepDoneAction& action);
-  void Carry(const QuietAction& action);
+  void Execute(const RunSlotAction& action);
+  void Execute(const WithdrawSlotAction& action);
+  void Execute(const RunHostOpAction& action);
+  void Execute(const StepReducedAction& action);
+  void Execute(const StepDoneAction& action);
+  void Execute(const QuietAction& action);
   void Gather(const HostTask& task);
   void Reduce(const HostTask& task, std::optional<HostOpId> op);
 

@@ -85,7 +85,7 @@ TEST(DispatcherFeedTest, AStepIsGatheredReducedAndUpdated) {
   // The second round's rows wait for the embedding's update.
   auto tasks = feed.TakeHostTasks();
   ASSERT_EQ(tasks.size(), 1u);
-  EXPECT_EQ(tasks[0].type, PartFeed::HostTaskType::kGather);
+  EXPECT_EQ(tasks[0].kind, HostOpKind::kGather);
   EXPECT_EQ(tasks[0].round, 0);
   int reduced = 0, updated = 0, gathered = 1;
   // Nine parts a step, in order on one device.
@@ -96,12 +96,12 @@ TEST(DispatcherFeedTest, AStepIsGatheredReducedAndUpdated) {
     for (tasks = feed.TakeHostTasks(); !tasks.empty();
          tasks = feed.TakeHostTasks()) {
       for (const PartFeed::HostTask& task : tasks) {
-        if (task.type == PartFeed::HostTaskType::kGather) {
+        if (task.kind == HostOpKind::kGather) {
           ++gathered;
           EXPECT_EQ(part, 8);
           continue;
         }
-        task.type == PartFeed::HostTaskType::kReduce ? ++reduced : ++updated;
+        task.kind == HostOpKind::kReduce ? ++reduced : ++updated;
         feed.HostTaskDone(task);
       }
     }

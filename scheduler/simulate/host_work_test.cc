@@ -11,7 +11,7 @@ namespace {
 // One block and the head, each with two parts of one contribution.
 std::vector<Part> TwoParts() {
   Part part;
-  part.pass = SlotPass::kFused;
+  part.kind = SlotKind::kFused;
   part.layers = {0, 1};
   part.micro_batches = {0, 2};
   part.contributions = 1;

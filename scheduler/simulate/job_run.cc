@@ -14,7 +14,7 @@ std::vector<Part> FirstRound(const std::vector<Part>& parts,
 std::vector<int> SavedLayers(const std::vector<Part>& parts) {
   std::vector<int> saved;
   for (const Part& part : parts) {
-    if (part.pass == SlotPass::kBackward) saved.push_back(part.layers.first);
+    if (part.kind == SlotKind::kBackward) saved.push_back(part.layers.first);
   }
   std::sort(saved.begin(), saved.end());
   saved.erase(std::unique(saved.begin(), saved.end()), saved.end());
@@ -23,11 +23,11 @@ std::vector<int> SavedLayers(const std::vector<Part>& parts) {
 
 }  // namespace
 
-JobRun::JobRun(int index, int first_number, const ModelCosts& costs,
+JobRun::JobRun(const Place& place, const ModelCosts& costs,
                const std::vector<Part>& parts, const HostWork::Rounds& rounds,
                Contributions contributions, FusedSlots fused)
-    : index_(index),
-      first_number_(first_number),
+    : index_(place.index),
+      first_number_(place.first_number),
       costs_(costs),
       parts_(parts),
       rounds_(rounds),
@@ -39,7 +39,7 @@ JobRun::JobRun(int index, int first_number, const ModelCosts& costs,
       runs_(parts.size()),
       in_host_(2 * (costs.layers + 2) * micro_batches_) {
   for (size_t i = 0; i < parts.size(); ++i) {
-    const int number = first_number + static_cast<int>(i);
+    const int number = first_number_ + static_cast<int>(i);
     Restart(number, number + 1);
   }
 }
@@ -76,8 +76,8 @@ const PartRun* JobRun::MakerOf(const Boundary& boundary) const {
 }
 
 bool JobRun::InputsInHost(const PartRun& run) {
-  for (int turn = 0; turn < run.turn_count(); ++turn) {
-    for (const Boundary& boundary : run.Inputs(turn)) {
+  for (int lap = 0; lap < run.lap_count(); ++lap) {
+    for (const Boundary& boundary : run.Inputs(lap)) {
       if (!InHost(boundary)) return false;
     }
   }

@@ -18,9 +18,13 @@ namespace roundhouse {
 
 class JobRun {
  public:
-  // `parts`: of all rounds, the first one with number `first_number` among all
-  // jobs' parts.  Both references outlive it.
-  JobRun(int index, int first_number, const ModelCosts& costs,
+  struct Place {
+    int index = 0;         // among the jobs
+    int first_number = 0;  // of its first part among all jobs' parts
+  };
+
+  // `parts`: of all rounds.  Both references outlive it.
+  JobRun(const Place& place, const ModelCosts& costs,
          const std::vector<Part>& parts, const HostWork::Rounds& rounds,
          Contributions contributions, FusedSlots fused);
 

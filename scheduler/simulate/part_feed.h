@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/work_kinds.h"
 #include "scheduler/plan/machine.h"
 #include "scheduler/plan/model_costs.h"
 #include "scheduler/plan/part_time.h"
@@ -26,13 +27,10 @@ class PartFeed {
     // go on (NextToCompute in step_choice.cc).
     bool backfill = false;
   };
-  enum class HostTaskType {
-    kGather,  // the round's rows are there
-    kReduce,
-    kUpdate,  // of the step whose last round `round` is
-  };
+  // kGather: the round's rows are there; kUpdate: of the step whose last round
+  // `round` is.
   struct HostTask {
-    HostTaskType type = HostTaskType::kGather;
+    HostOpKind kind = HostOpKind::kGather;
     int job = 0;
     int round = 0;  // over all steps of the job
     int layer = 0;

@@ -20,18 +20,18 @@ PartRun::PartRun(const Part& part, const ModelCosts& costs,
       weights_there_(part.layers.layer_count()),
       next_(part.layers.first) {}
 
-absl::InlinedVector<Boundary, 2> PartRun::Inputs(int turn) const {
+absl::InlinedVector<Boundary, 2> PartRun::Inputs(int lap) const {
   absl::InlinedVector<Boundary, 2> inputs = {
-      {part_.layers.first, PassDirection::kForward, micro_batch(turn)}};
-  if (part_.pass == SlotPass::kBackward) {
+      {part_.layers.first, PassDirection::kForward, micro_batch(lap)}};
+  if (part_.kind == SlotKind::kBackward) {
     inputs.push_back(
-        {part_.layers.last + 1, PassDirection::kBackward, micro_batch(turn)});
+        {part_.layers.last + 1, PassDirection::kBackward, micro_batch(lap)});
   }
   return inputs;
 }
 
-void PartRun::InputArrived(int turn, PassDirection direction) {
-  (direction == PassDirection::kForward ? input_ : gradient_).at(turn) = true;
+void PartRun::InputArrived(int lap, PassDirection direction) {
+  (direction == PassDirection::kForward ? input_ : gradient_).at(lap) = true;
 }
 
 void PartRun::WeightsArrived(int layer) {
@@ -40,16 +40,16 @@ void PartRun::WeightsArrived(int layer) {
 }
 
 std::optional<int> PartRun::AwaitedWeights() const {
-  if (finished() || !input_[turn_] || all_weights() || Next().has_value()) {
+  if (finished() || !input_[lap_] || all_weights() || Next().has_value()) {
     return std::nullopt;
   }
   return part_.layers.first + weights_;
 }
 
 std::optional<PartRun::Op> PartRun::Next() const {
-  if (finished() || !input_[turn_]) return std::nullopt;
-  if (part_.pass == SlotPass::kForward) return NextForward(WorkKind::kForward);
-  if (part_.pass == SlotPass::kFused) return NextFused();
+  if (finished() || !input_[lap_]) return std::nullopt;
+  if (part_.kind == SlotKind::kForward) return NextForward(WorkKind::kForward);
+  if (part_.kind == SlotKind::kFused) return NextFused();
   return backpropagates_ ? NextBackward() : NextForward(WorkKind::kRecompute);
 }
 
@@ -74,7 +74,7 @@ std::optional<PartRun::Op> PartRun::NextForward(WorkKind kind) const {
 }
 
 std::optional<PartRun::Op> PartRun::NextFused() const {
-  const bool whole = all_weights() && sums_allowed_ && !LastTurn() &&
+  const bool whole = all_weights() && sums_allowed_ && !LastLap() &&
                      next_ == part_.layers.first && !backpropagates_;
   if (HeadOnly() || (fused_ == FusedSlots::kByLayer && !whole)) {
     return NextFusedLayers();
@@ -88,7 +88,7 @@ std::optional<PartRun::Op> PartRun::NextFusedLayers() const {
   if (backpropagates_) {
     if (!sums_allowed_) return std::nullopt;
     if (next_ > head) return Op{WorkKind::kHeadBackward, head, head + 1};
-    return Op{WorkKind::kBackward, LastTurn() ? next_ - 1 : part_.layers.first,
+    return Op{WorkKind::kBackward, LastLap() ? next_ - 1 : part_.layers.first,
               next_};
   }
   const int end = part_.layers.first + weights_;
@@ -98,9 +98,9 @@ std::optional<PartRun::Op> PartRun::NextFusedLayers() const {
 }
 
 std::optional<PartRun::Op> PartRun::NextBackward() const {
-  if (!gradient_[turn_] || !sums_allowed_) return std::nullopt;
-  // In the last turn layer by layer: each one's sums can go down at once.
-  const int begin = LastTurn() ? next_ - 1 : part_.layers.first;
+  if (!gradient_[lap_] || !sums_allowed_) return std::nullopt;
+  // In the last lap layer by layer: each one's sums can go down at once.
+  const int begin = LastLap() ? next_ - 1 : part_.layers.first;
   return Op{WorkKind::kBackward, begin, next_};
 }
 
@@ -130,14 +130,14 @@ void PartRun::FinishForward(const Op& op, Results& results) {
   const bool saved = std::binary_search(saved_.begin(), saved_.end(), op.end);
   if (ended || saved) {
     results.down.push_back(
-        {op.end, PassDirection::kForward, micro_batch(turn_)});
+        {op.end, PassDirection::kForward, micro_batch(lap_)});
   }
-  if (ended) EndTurn(results);
+  if (ended) EndLap(results);
 }
 
 void PartRun::FinishBackward(const Op& op, Results& results) {
   next_ = op.begin;
-  if (LastTurn()) {
+  if (LastLap()) {
     for (int layer = op.end - 1; layer >= op.begin; --layer) {
       results.gradients.push_back(layer);
     }
@@ -146,16 +146,16 @@ void PartRun::FinishBackward(const Op& op, Results& results) {
   if (next_ > first) return;
   if (first > 0 || TrainsEmbedding(costs_)) {
     results.down.push_back(
-        {first, PassDirection::kBackward, micro_batch(turn_)});
+        {first, PassDirection::kBackward, micro_batch(lap_)});
   }
-  EndTurn(results);
+  EndLap(results);
 }
 
-void PartRun::EndTurn(Results& results) {
-  ++turn_;
+void PartRun::EndLap(Results& results) {
+  ++lap_;
   next_ = part_.layers.first;
   backpropagates_ = false;
-  results.turn_done = true;
+  results.lap_done = true;
 }
 
 }  // namespace roundhouse

@@ -46,18 +46,17 @@ class PartRun {
 
   const Part& part() const { return part_; }
   const Place& place() const { return place_; }
-  int turn_count() const {
-    return static_cast<int>(part_.micro_batches.size());
-  }
-  int turn() const { return turn_; }
-  bool finished() const { return turn_ == turn_count(); }
-  int micro_batch(int turn) const {
-    return static_cast<int>(part_.micro_batches.begin) + turn;
+  // A lap is one micro-batch of the part.
+  int lap_count() const { return static_cast<int>(part_.micro_batches.size()); }
+  int lap() const { return lap_; }
+  bool finished() const { return lap_ == lap_count(); }
+  int micro_batch(int lap) const {
+    return static_cast<int>(part_.micro_batches.begin) + lap;
   }
 
-  // What each turn uploads, in the order in which it is needed.
-  absl::InlinedVector<Boundary, 2> Inputs(int turn) const;
-  void InputArrived(int turn, PassDirection direction);
+  // What each lap uploads, in the order in which it is needed.
+  absl::InlinedVector<Boundary, 2> Inputs(int lap) const;
+  void InputArrived(int lap, PassDirection direction);
   // The layer whose weights are all that it waits for; none: it does not wait,
   // or for something else.
   std::optional<int> AwaitedWeights() const;
@@ -78,7 +77,7 @@ class PartRun {
   struct Results {
     absl::InlinedVector<Boundary, 1> down;  // to be sent down
     absl::InlinedVector<int, 4> gradients;  // layers whose sums are complete
-    bool turn_done = false;
+    bool lap_done = false;
   };
   // REQUIRES: `op` came from Next.
   Results Finish(const Op& op);
@@ -88,23 +87,23 @@ class PartRun {
   std::optional<Op> NextFused() const;
   std::optional<Op> NextFusedLayers() const;
   std::optional<Op> NextBackward() const;
-  bool LastTurn() const { return turn_ + 1 == turn_count(); }
+  bool LastLap() const { return lap_ + 1 == lap_count(); }
   bool HeadOnly() const { return part_.layers.first == costs_.head(); }
   void FinishForward(const Op& op, Results& results);
   void FinishBackward(const Op& op, Results& results);
-  void EndTurn(Results& results);
+  void EndLap(Results& results);
 
   const Part& part_;
   const ModelCosts& costs_;
   const std::vector<int>& saved_;
   const FusedSlots fused_;
   const Place place_;
-  // There, per turn, and per layer of the part.
+  // There, per lap, and per layer of the part.
   absl::InlinedVector<bool, 16> input_, gradient_, weights_there_;
   int weights_ = 0;  // layers from the first, all there
   bool sums_allowed_ = false;
-  int turn_ = 0;
-  bool backpropagates_ = false;  // this turn's recompute (head forward) is done
+  int lap_ = 0;
+  bool backpropagates_ = false;  // this lap's recompute (head forward) is done
   int next_;                     // layer; going down: one above it
 };
 

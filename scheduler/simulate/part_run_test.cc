@@ -14,8 +14,8 @@ class FusedPart {
  public:
   explicit FusedPart(FusedSlots fused)
       : run_(part_, costs_, saved_, fused, PartRun::Place{}) {
-    for (int turn = 0; turn < run_.turn_count(); ++turn) {
-      run_.InputArrived(turn, PassDirection::kForward);
+    for (int lap = 0; lap < run_.lap_count(); ++lap) {
+      run_.InputArrived(lap, PassDirection::kForward);
     }
   }
   PartRun& run() { return run_; }
@@ -33,7 +33,7 @@ class FusedPart {
  private:
   static Part Fused() {
     Part part;
-    part.pass = SlotPass::kFused;
+    part.kind = SlotKind::kFused;
     part.layers = {0, 2};
     part.micro_batches = {0, 3};
     return part;
@@ -57,7 +57,7 @@ TEST(PartRunTest, AWholeFusedSlotWaitsForWeightsAndRoom) {
   other.AllWeightsArrive();
   EXPECT_EQ(other.Step(), std::vector<int>());
   other.run().AllowSums();
-  for (int turn = 0; turn < 3; ++turn) {
+  for (int lap = 0; lap < 3; ++lap) {
     EXPECT_EQ(other.Step(), Op(WorkKind::kFused, 0, 3));
   }
   EXPECT_TRUE(other.run().finished());

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "base/work_kinds.h"
 
 namespace roundhouse {
 
@@ -64,8 +65,6 @@ enum class FusedSlots {
   // kHeadBackward and kBackward, and nothing of the job in between.
   kByLayer,
 };
-
-enum class PassDirection { kForward, kBackward };
 
 inline constexpr int kNoMicroBatch = -1;
 

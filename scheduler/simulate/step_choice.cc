@@ -60,15 +60,15 @@ int64_t StepRun::WaitNs(int d, const PartRun& run) {
   }
   JobRun& job = *jobs_[run.place().job];
   int64_t wait_ns = 0;
-  for (const Boundary& boundary : run.Inputs(run.turn())) {
+  for (const Boundary& boundary : run.Inputs(run.lap())) {
     if (job.InHost(boundary)) continue;
     const PartRun* const maker = job.MakerOf(boundary);
     if (maker == nullptr) return TransferRates::kNever;
-    const int64_t turns =
-        boundary.micro_batch - maker->micro_batch(maker->turn()) + 1;
+    const int64_t laps =
+        boundary.micro_batch - maker->micro_batch(maker->lap()) + 1;
     const int there = device_of_[maker->place().number];
-    int64_t made_ns = std::max<int64_t>(0, turns) * TurnNs(d, *maker);
-    if (turns == 1 && there >= 0 && devices_[there].current == maker &&
+    int64_t made_ns = std::max<int64_t>(0, laps) * LapNs(d, *maker);
+    if (laps == 1 && there >= 0 && devices_[there].current == maker &&
         devices_[there].guest == nullptr && devices_[there].op.has_value()) {
       made_ns = devices_[there].op_end_ns - now_ns_;
     }
@@ -83,10 +83,10 @@ int64_t StepRun::LinkNs(int64_t bytes) const {
 }
 
 // A micro-batch of the part.
-int64_t StepRun::TurnNs(int d, const PartRun& run) const {
-  const int64_t turns = run.turn_count();
+int64_t StepRun::LapNs(int d, const PartRun& run) const {
+  const int64_t laps = run.lap_count();
   return machine_.devices[d].RunNs(
-      PartNs(run.part(), job_of_[run.place().number]->costs()) / turns);
+      PartNs(run.part(), job_of_[run.place().number]->costs()) / laps);
 }
 
 // While no other part can go on, layer by layer: what it has computed of a

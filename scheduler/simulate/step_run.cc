@@ -76,8 +76,8 @@ StepRun::StepRun(const Machine& machine, const std::vector<SimulatedJob>& jobs,
     rounds.directed = feed.directs_host();
     rounds.per_layer = options.ideas.per_layer;
     jobs_.push_back(std::make_unique<JobRun>(
-        static_cast<int>(jobs_.size()), parts, *job.costs, job.parts, rounds,
-        options.contributions, options.fused));
+        JobRun::Place{static_cast<int>(jobs_.size()), parts}, *job.costs,
+        job.parts, rounds, options.contributions, options.fused));
     parts += static_cast<int>(job.parts.size());
     for (const Part& part : job.parts) {
       job_of_.push_back(jobs_.back().get());
@@ -143,14 +143,13 @@ void StepRun::TakeDecisions() {
   if (!feed_.directs_host()) return;
   for (const PartFeed::HostTask& task : feed_.TakeHostTasks()) {
     JobRun& job = *jobs_.at(task.job);
-    if (task.type == PartFeed::HostTaskType::kGather) {
+    if (task.kind == HostOpKind::kGather) {
       job.PublishRows(task.round);
       for (DeviceRun& device : devices_) device.changed = true;
       continue;
     }
-    job.host().Start(task.type == PartFeed::HostTaskType::kReduce
-                         ? WorkKind::kReduce
-                         : WorkKind::kOptimizer,
+    job.host().Start(task.kind == HostOpKind::kReduce ? WorkKind::kReduce
+                                                      : WorkKind::kOptimizer,
                      task.round, task.layer);
     StartHostWork(job);
   }
@@ -196,11 +195,11 @@ void StepRun::AddPart(const PartFeed::Sent& sent) {
   any_backfill_ |= sent.backfill;
   device.changed = true;
   lane.parts.push_back({&run, sent.turn, sent.backfill, sent.order,
-                        lane.turns_sent, device.turns_sent});
+                        lane.laps_sent, device.laps_sent});
   ++sequence_;
-  lane.turns_sent += run.turn_count();
-  device.turns_sent += run.turn_count();
-  lane.AdmitTurns();
+  lane.laps_sent += run.lap_count();
+  device.laps_sent += run.lap_count();
+  lane.AdmitLaps();
   for (int layer = part.layers.first; layer <= part.layers.last; ++layer) {
     HoldWeights(device, job, run, layer);
   }
@@ -317,7 +316,7 @@ void StepRun::RecordCompute(int d, const JobRun& job, const PartRun& run) {
   interval.direction = DirectionOf(run.part());
   interval.layer_begin = device.op->begin;
   interval.layer_end = device.op->end;
-  interval.micro_batch = run.micro_batch(run.turn()) -
+  interval.micro_batch = run.micro_batch(run.lap()) -
                          interval.step * rounds.per_step * rounds.micro_batches;
   interval.start_ns = now_ns_;
   interval.end_ns = device.op_end_ns;
@@ -365,9 +364,9 @@ void StepRun::EndCompute(int d) {
     transfers_.Push(Transfers::Down(d), transfer);
     ++down_left_[number];
   }
-  if (results.turn_done) {
-    ++lane.turns_done;
-    lane.AdmitTurns();
+  if (results.lap_done) {
+    ++lane.laps_done;
+    lane.AdmitLaps();
   }
   device.guest = nullptr;
   if (!run.finished()) return;

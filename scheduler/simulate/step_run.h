@@ -49,7 +49,7 @@ class StepRun {
   PartRun* NextNormal(const DeviceRun& device);
   int64_t WaitNs(int d, const PartRun& run);
   int64_t LinkNs(int64_t bytes) const;
-  int64_t TurnNs(int d, const PartRun& run) const;
+  int64_t LapNs(int d, const PartRun& run) const;
   int64_t OpNs(int d, const PartRun& run, const PartRun::Op& op) const;
   PartRun* NextBackfill(int d, int64_t wait_ns);
   PartRun* NextToCompute(int d);

@@ -8,8 +8,8 @@ void StepRun::QueueUploads(int d) {
   for (DeviceLane& lane : devices_[d].lanes) {
     for (auto it = lane.uploads.begin(); it != lane.uploads.end();) {
       JobRun& job = *jobs_[it->run->place().job];
-      // A part's first weights go before what it needs after its first turn.
-      const bool later = it->turn > 0 && !it->run->first_weights();
+      // A part's first weights go before what it needs after its first lap.
+      const bool later = it->lap > 0 && !it->run->first_weights();
       if (later || !job.InHost(it->boundary)) {
         ++it;
         continue;
@@ -18,7 +18,7 @@ void StepRun::QueueUploads(int d) {
                         it->boundary,
                         job.costs().BoundaryBytes(),
                         it->run,
-                        it->turn,
+                        it->lap,
                         it->rank + backfill_rank_[job.index()]};
       job.Stamp(job.RoundOf(it->run->part()), transfer);
       transfers_.Push(Transfers::Up(d), transfer);
@@ -41,7 +41,7 @@ void StepRun::EndTransfer(const Transfers::Ended& ended) {
     return;
   }
   if (up) {
-    transfer.run->InputArrived(transfer.turn, transfer.boundary.direction);
+    transfer.run->InputArrived(transfer.lap, transfer.boundary.direction);
     return;
   }
   if (transfer.kind == WorkKind::kActivations) {
@@ -110,8 +110,7 @@ void StepRun::HostWorkIsDone(const Transfer& transfer) {
   job.host().Done({transfer.kind, transfer.round, layer});
   // In one pass the operation goes on with the update.
   if (!reduced || !one_pass) {
-    feed_.HostTaskDone({reduced ? PartFeed::HostTaskType::kReduce
-                                : PartFeed::HostTaskType::kUpdate,
+    feed_.HostTaskDone({reduced ? HostOpKind::kReduce : HostOpKind::kUpdate,
                         transfer.job, transfer.round, layer});
   }
   StartHostWork(job);

@@ -44,7 +44,7 @@ void Transfers::Push(int channel, const Transfer& transfer) {
   Change(channel);
   Queued queued{transfer};
   if (!options_.priorities) queued.transfer.rank = kBulkRank;
-  Insert(state.queue, queued, false);
+  Insert(state.queue, queued, AmongEquals::kLast);
 }
 
 std::optional<int64_t> Transfers::BytesUntilWeights(int channel,
@@ -94,15 +94,15 @@ void Transfers::Change(int channel) {
 }
 
 void Transfers::Insert(std::vector<Queued>& queue, const Queued& queued,
-                       bool before_equals) {
+                       AmongEquals place) {
   const auto later = [](const Queued& a, const Queued& b) {
     return a.transfer.rank > b.transfer.rank;
   };
-  const auto place =
-      before_equals
+  const auto at =
+      place == AmongEquals::kFirst
           ? std::upper_bound(queue.begin(), queue.end(), queued, later)
           : std::lower_bound(queue.begin(), queue.end(), queued, later);
-  queue.insert(place, queued);
+  queue.insert(at, queued);
 }
 
 void Transfers::Start() {
@@ -166,7 +166,7 @@ void Transfers::EndChannel(int index) {
   if (done.moved == done.transfer.bytes) {
     ended_.push_back({index, done.transfer});
   } else {
-    Insert(channel.queue, done, true);
+    Insert(channel.queue, done, AmongEquals::kFirst);
   }
   channel.current.reset();
 }

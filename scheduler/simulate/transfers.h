@@ -2,7 +2,7 @@
 // host worker's; their queues, and what they moved when.
 //
 // On a channel one transfer runs at a time, the lowest rank first, of equal
-// ranks the first that came: activations in the order of their turns, then bulk
+// ranks the first that came: activations in the order of their laps, then bulk
 // ones.  On a link a bulk transfer gives way to one of lower rank at its next
 // chunk and goes on afterwards; the host worker ends a reduction or an update
 // before it begins the next operation.  Rates are those of transfer_rates.h.
@@ -32,9 +32,9 @@ struct Transfer {
   Boundary boundary{0, PassDirection::kForward, kNoMicroBatch};
   int64_t bytes = 0;
   PartRun* run = nullptr;  // null: host work
-  // For an activation that goes up: the part's turn that needs it.
-  int turn = 0;
-  // For an activation that goes up: its turn's place among all turns of the
+  // For an activation that goes up: the part's lap that needs it.
+  int lap = 0;
+  // For an activation that goes up: its lap's place among all laps of the
   // device.
   int64_t rank = 0;
   // False: more of these weights follows.
@@ -98,9 +98,10 @@ class Transfers {
     int64_t piece_begin = 0;  // bytes of the current run before this piece
   };
 
+  enum class AmongEquals { kFirst, kLast };  // of one rank
   void Change(int channel);
   static void Insert(std::vector<Queued>& queue, const Queued& queued,
-                     bool before_equals);
+                     AmongEquals place);
   void StartChannel(int index);
   void EndChannel(int index);
   void EndPiece(int index);

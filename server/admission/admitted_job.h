@@ -16,7 +16,7 @@
 #include "absl/status/statusor.h"
 #include "base/model/directory.h"
 #include "server/admission/source_files.h"
-#include "server/api/engine.h"
+#include "server/api/job_engine.h"
 #include "server/planning/job_needs.h"
 #include "server/spec/spec.h"
 #include "server/weights/adapter_files.h"

@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "server/admission/admitted_job.h"
 #include "server/admission/job_paths.h"
-#include "server/api/engine.h"
+#include "server/api/job_engine.h"
 #include "server/store/store.h"
 
 namespace roundhouse {

@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 constexpr size_t kMaxOutputNameBytes = 64;
 
 absl::Status Refused(const char* field, const std::string& why) {
-  return FieldError("INVALID_VALUE", field, absl::StrCat(field, ": ", why));
+  return FieldError(FieldReason::kInvalidValue, field, why);
 }
 
 bool IsOutputName(const std::string& name) {
@@ -37,7 +37,7 @@ bool IsOutputName(const std::string& name) {
 // Hashes all of a checkpoint that an export may read.
 absl::Status CheckExported(const FileOpener& files, const std::string& path) {
   ASSIGN_OR_RETURN(const CheckpointManifest manifest,
-                   ReadCheckpoint(files, path, false));
+                   ReadCheckpoint(files, path));
   for (const CheckpointShard& file : manifest.shards) {
     // Most of its bytes, and of no use to whoever gets the export.
     if (absl::StartsWith(file.file, "optimizer")) continue;
@@ -83,9 +83,9 @@ absl::StatusOr<std::string> ExportNames::Output(
     return Refused("output", absl::StrCat(path, ": ", error.message()));
   }
   if (there != fs::file_type::not_found) {
-    return FieldError(absl::StatusCode::kAlreadyExists, "INVALID_VALUE",
-                      "output",
-                      absl::StrCat("output: ", path, ": is there already"));
+    return FieldError(absl::StatusCode::kAlreadyExists,
+                      FieldReason::kInvalidValue, "output",
+                      absl::StrCat(path, ": is there already"));
   }
   RETURN_IF_ERROR(CheckOutputIn(parent, name));
   return path;
@@ -94,7 +94,7 @@ absl::StatusOr<std::string> ExportNames::Output(
 absl::StatusOr<std::string> ExportNames::OutputFolder(
     const std::string& parent) const {
   const auto found = roots_.Resolve("output", parent, PathKind::kDirectory);
-  if (ErrorReason(found.status()) == "PATH_NOT_FOUND") {
+  if (ErrorReason(found.status()) == FieldReason::kPathNotFound) {
     return Refused(
         "output",
         absl::StrCat("the folder ",
@@ -135,8 +135,8 @@ absl::StatusOr<ExportPlan> ExportNames::Plan(
     if (absl::IsUnavailable(whole)) return whole;
     if (!whole.ok()) {
       return FieldError(absl::StatusCode::kFailedPrecondition,
-                        "CHECKPOINT_CORRUPT", "source",
-                        absl::StrCat("source: ", std::string(whole.message())));
+                        FieldReason::kCheckpointCorrupt, "source",
+                        std::string(whole.message()));
     }
   }
   return PlanExport(

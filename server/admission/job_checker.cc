@@ -28,20 +28,21 @@ absl::Status AdapterError(const std::string& field,
   // The disk or a shortage is at fault, not the adapter.
   if (absl::IsUnavailable(status) || absl::IsInternal(status)) return status;
   const bool unimplemented = absl::IsUnimplemented(status);
-  return FieldError(unimplemented ? absl::StatusCode::kUnimplemented
-                                  : absl::StatusCode::kInvalidArgument,
-                    unimplemented ? "NOT_AVAILABLE" : "INVALID_VALUE", field,
-                    absl::StrCat(field, ": ", std::string(status.message())));
+  return FieldError(
+      unimplemented ? absl::StatusCode::kUnimplemented
+                    : absl::StatusCode::kInvalidArgument,
+      unimplemented ? FieldReason::kNotAvailable : FieldReason::kInvalidValue,
+      field, std::string(status.message()));
 }
 
 // What somebody who said nothing of the dtype would want to know; "": nothing.
-std::string DtypeWarning(const ModelDirectory& model, SpecDtype dtype,
+std::string DtypeWarning(const ModelDirectory& model, DType dtype,
                          const DeviceRoom& device) {
-  if (dtype == SpecDtype::kFp32 && device.with_libraries) {
+  if (dtype == DType::kF32 && device.with_libraries) {
     return "dtype is fp32, as the model's files are; on GPUs bf16 is several "
            "times faster and takes half the memory: say dtype: bf16";
   }
-  if (dtype == SpecDtype::kBf16 && MostlyIn(model) == DType::kF16) {
+  if (dtype == DType::kBF16 && MostlyIn(model) == DType::kF16) {
     return "dtype is bf16, though the model's files are in fp16, which would "
            "need a loss scale: say dtype: fp16 to have that";
   }
@@ -54,9 +55,8 @@ absl::StatusOr<CheckedFile> CheckDataFile(const FileOpener& files,
                                           const std::string& path) {
   const auto file = files.Open(path);
   if (file.ok()) return file->checked();
-  return FieldError(
-      "INVALID_DATASET", field,
-      absl::StrCat(field, ": ", std::string(file.status().message())));
+  return FieldError(FieldReason::kInvalidDataset, field,
+                    std::string(file.status().message()));
 }
 
 void Append(const std::vector<CheckedFile>& files, SourceFiles& to) {
@@ -108,7 +108,7 @@ absl::StatusOr<std::optional<AdapterDirectory>> JobChecker::CheckAdapter(
 absl::StatusOr<JobSpec> JobChecker::CompleteAdapter(
     JobSpec spec, const std::optional<AdapterDirectory>& adapter,
     const ModelConfig& model) const {
-  if (spec.method == Method::kFull) return spec;
+  if (spec.method == TrainingMethod::kFull) return spec;
   const std::string& path = spec.resume_from_checkpoint;
   if (path.empty() && !adapter.has_value()) return spec;
   if (path.empty()) return WithAdapter(std::move(spec), *adapter);
@@ -125,33 +125,29 @@ absl::StatusOr<std::optional<CheckpointManifest>> JobChecker::CheckResume(
   const JobSpec& spec = resolved.spec();
   const std::string& path = spec.resume_from_checkpoint;
   if (path.empty()) return std::nullopt;
-  auto manifest = CheckResumable(roots_, path, model, resolved.adapter(),
-                                 ComputeDtype(resolved.dtype()));
+  auto manifest =
+      CheckResumable(roots_, path, model, resolved.adapter(), resolved.dtype());
   if (!manifest.ok()) {
     const bool corrupt = absl::IsDataLoss(manifest.status());
-    return FieldError(corrupt ? "CHECKPOINT_CORRUPT" : "INVALID_VALUE",
-                      "resume_from_checkpoint",
-                      absl::StrCat("resume_from_checkpoint: ",
-                                   std::string(manifest.status().message())));
+    return FieldError(
+        corrupt ? FieldReason::kCheckpointCorrupt : FieldReason::kInvalidValue,
+        "resume_from_checkpoint", std::string(manifest.status().message()));
   }
   if (spec.max_steps == 0 || manifest->step < spec.max_steps) {
     return *std::move(manifest);
   }
-  return FieldError(
-      "INVALID_VALUE", "resume_from_checkpoint",
-      absl::StrCat("resume_from_checkpoint: ", path, ": step ", manifest->step,
-                   " is not below max_steps ", spec.max_steps));
+  return FieldError(FieldReason::kInvalidValue, "resume_from_checkpoint",
+                    absl::StrCat(path, ": step ", manifest->step,
+                                 " is not below max_steps ", spec.max_steps));
 }
 
-std::optional<SpecDtype> JobChecker::DtypeToGoOn(const JobSpec& spec) const {
+std::optional<DType> JobChecker::DtypeToGoOn(const JobSpec& spec) const {
   if (spec.resume_from_checkpoint.empty()) return std::nullopt;
-  const auto manifest =
-      ReadCheckpoint(roots_, spec.resume_from_checkpoint, false);
+  const auto manifest = ReadCheckpoint(roots_, spec.resume_from_checkpoint);
   // What is wrong with it is CheckResume's to say.
   if (!manifest.ok()) return std::nullopt;
-  for (const SpecDtype dtype :
-       {SpecDtype::kFp32, SpecDtype::kBf16, SpecDtype::kFp16}) {
-    if (manifest->dtype == DTypeName(ComputeDtype(dtype))) return dtype;
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    if (manifest->dtype == DTypeName(dtype)) return dtype;
   }
   return std::nullopt;
 }
@@ -159,8 +155,8 @@ std::optional<SpecDtype> JobChecker::DtypeToGoOn(const JobSpec& spec) const {
 absl::Status JobChecker::CheckOutputName(const std::string& name) const {
   if (LooksLikeJobId(name)) {
     return FieldError(
-        "INVALID_VALUE", "output_name",
-        absl::StrCat("output_name: \"", name,
+        FieldReason::kInvalidValue, "output_name",
+        absl::StrCat("\"", name,
                      "\" is kept for the job of that id; give another one"));
   }
   RETURN_IF_ERROR(store_.CheckOutputName(name));
@@ -168,9 +164,8 @@ absl::Status JobChecker::CheckOutputName(const std::string& name) const {
   if (name.empty() || !PathExists(path)) {
     return absl::OkStatus();
   }
-  return FieldError("INVALID_VALUE", "output_name",
-                    absl::StrCat("output_name: ", path,
-                                 " is there already; give another one"));
+  return FieldError(FieldReason::kInvalidValue, "output_name",
+                    absl::StrCat(path, " is there already; give another one"));
 }
 
 absl::StatusOr<SourceFiles> JobChecker::FilesOf(
@@ -191,9 +186,8 @@ absl::StatusOr<SourceFiles> JobChecker::FilesOf(
   }
   if (spec.validation_dataset.empty() || bytes > 0) return files;
   return FieldError(
-      "INVALID_DATASET", "validation_dataset",
-      absl::StrCat("validation_dataset: ", spec.validation_dataset[0],
-                   ": the file is empty"));
+      FieldReason::kInvalidDataset, "validation_dataset",
+      absl::StrCat(spec.validation_dataset[0], ": the file is empty"));
 }
 
 absl::StatusOr<AdmittedJob> JobChecker::Check(
@@ -202,7 +196,7 @@ absl::StatusOr<AdmittedJob> JobChecker::Check(
   if (fit_.room().device_count == 0) {
     RETURN_IF_ERROR(file.status());
     return FieldError(absl::StatusCode::kFailedPrecondition,
-                      "NO_HEALTHY_DEVICE", "",
+                      FieldReason::kNoHealthyDevice, "",
                       "this server runs with --devices=none: no job can run");
   }
   names_.ResolvePaths(&file);

@@ -15,7 +15,7 @@
 #include "server/admission/admitted_job.h"
 #include "server/admission/job_fit.h"
 #include "server/admission/weight_names.h"
-#include "server/api/engine.h"
+#include "server/api/job_engine.h"
 #include "server/spec/job_file.h"
 #include "server/spec/paths.h"
 #include "server/store/store.h"
@@ -56,7 +56,7 @@ class JobChecker {
   absl::StatusOr<std::optional<CheckpointManifest>> CheckResume(
       const ResolvedSpec& resolved, const ModelConfig& model) const;
   // The dtype of the checkpoint it goes on from; empty: none, or not known.
-  std::optional<SpecDtype> DtypeToGoOn(const JobSpec& spec) const;
+  std::optional<DType> DtypeToGoOn(const JobSpec& spec) const;
   absl::StatusOr<SourceFiles> FilesOf(
       const JobSpec& spec, const ModelDirectory& model,
       const std::optional<AdapterDirectory>& adapter) const;

@@ -18,7 +18,7 @@ absl::StatusOr<int64_t> StartStep(const FileOpener& files,
   if (job.resumed.has_value()) return job.start_step();
   // It was admitted by an earlier daemon.
   const auto manifest =
-      ReadCheckpoint(files, job.spec.spec().resume_from_checkpoint, false);
+      ReadCheckpoint(files, job.spec.spec().resume_from_checkpoint);
   if (MayPass(manifest.status())) return OfDisk(manifest.status());
   if (absl::IsDataLoss(manifest.status())) {
     return absl::InvalidArgumentError(

@@ -56,23 +56,22 @@ absl::StatusOr<Plan> JobFit::CheckPlan(const ResolvedSpec& spec,
   if (absl::IsResourceExhausted(status)) {
     const char* const field =
         spec.spec().plan.has_value() ? "plan" : "model_name_or_path";
-    return FieldError(absl::StatusCode::kResourceExhausted, "DEVICE_MEMORY",
-                      field,
-                      absl::StrCat(field, ": ", std::string(status.message())));
+    return FieldError(absl::StatusCode::kResourceExhausted,
+                      FieldReason::kDeviceMemory, field,
+                      std::string(status.message()));
   }
   if (plan.ok() && !status.ok()) {
-    return FieldError("INVALID_VALUE", "plan",
-                      absl::StrCat("plan: ", std::string(status.message())));
+    return FieldError(FieldReason::kInvalidValue, "plan",
+                      std::string(status.message()));
   }
   RETURN_IF_ERROR(status);
   const int64_t most = MaxRoundMicroBatches(*plan);
   if (spec.micro_batches_per_round() > most &&
       spec.spec().batch_size > most * spec.micro_batch_size()) {
     return FieldError(
-        "INVALID_VALUE", "micro_batches_per_round",
-        absl::StrCat(
-            "micro_batches_per_round: ", spec.micro_batches_per_round(),
-            "; with this plan a round has at most ", most));
+        FieldReason::kInvalidValue, "micro_batches_per_round",
+        absl::StrCat(spec.micro_batches_per_round(),
+                     "; with this plan a round has at most ", most));
   }
   return plan;
 }
@@ -93,8 +92,9 @@ absl::Status JobFit::CheckMemory(const ResolvedSpec& spec,
   needs->device_limit_bytes = static_cast<int64_t>(room_.device.bytes);
   if (need.total() <= room_.host_bytes) return absl::OkStatus();
   return FieldError(
-      absl::StatusCode::kResourceExhausted, "HOST_MEMORY", "model_name_or_path",
-      absl::StrCat("model_name_or_path: the job needs ", ByteText(need.total()),
+      absl::StatusCode::kResourceExhausted, FieldReason::kHostMemory,
+      "model_name_or_path",
+      absl::StrCat("the job needs ", ByteText(need.total()),
                    " of host memory (", FrozenText(need), ByteText(state_bytes),
                    " of training state, ", ByteText(need.buffer_bytes),
                    " of activations and tokens), the limit is ",

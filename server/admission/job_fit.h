@@ -14,7 +14,7 @@
 #include "absl/status/statusor.h"
 #include "base/model/config.h"
 #include "base/model/directory.h"
-#include "server/api/engine.h"
+#include "server/api/job_engine.h"
 #include "server/planning/device_room.h"
 #include "server/planning/job_needs.h"
 #include "server/planning/plan_limits.h"

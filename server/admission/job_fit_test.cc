@@ -39,14 +39,14 @@ TEST_F(JobFitTest, OneByteLessOfHostMemoryIsTooLittle) {
   JobNeeds needs;
   EXPECT_EQ(
       ErrorReason(fit.CheckMemory(job.spec, job.model.config, *plan, &needs)),
-      "HOST_MEMORY");
+      FieldReason::kHostMemory);
 }
 
 TEST_F(JobFitTest, DevicesWithoutMemoryForALayerAreRefused) {
   const AdmittedJob job = *Check(kJob);
   const JobFit fit = Room(1 << 10, uint64_t{1} << 30);
   EXPECT_EQ(ErrorReason(fit.CheckPlan(job.spec, job.model.config).status()),
-            "DEVICE_MEMORY");
+            FieldReason::kDeviceMemory);
 }
 
 }  // namespace

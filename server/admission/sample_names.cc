@@ -24,9 +24,9 @@ absl::Status NoWeights(const JobRecord& job, const JobSpec& spec) {
         "its first checkpoint comes at step ",
         last > 0 ? std::min(spec.save_steps, last) : spec.save_steps);
   }
-  return FieldError(
-      absl::StatusCode::kFailedPrecondition, "ILLEGAL_STATE", "model",
-      absl::StrCat("model: job ", job.id, " has no weights yet: ", why));
+  return FieldError(absl::StatusCode::kFailedPrecondition,
+                    FieldReason::kIllegalState, "model",
+                    absl::StrCat("job ", job.id, " has no weights yet: ", why));
 }
 
 }  // namespace
@@ -46,9 +46,8 @@ absl::StatusOr<SampleSource> OpenNamedSample(const WeightNames& names,
   const std::string& path =
       found.path.empty() ? found.job->last_checkpoint_path : found.path;
   if (path.empty()) return NoWeights(*found.job, spec);
-  ASSIGN_OR_RETURN(
-      SampleSource source,
-      OpenSampleSource(path, ComputeDtype(resolved.dtype()), files, resolve));
+  ASSIGN_OR_RETURN(SampleSource source,
+                   OpenSampleSource(path, resolved.dtype(), files, resolve));
   source.template_date = spec.template_date;
   return source;
 }

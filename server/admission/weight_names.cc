@@ -23,7 +23,7 @@ namespace {
 constexpr char kJobPrefix[] = "job:";
 
 bool IsMissing(const absl::Status& status) {
-  return ErrorReason(status) == "PATH_NOT_FOUND";
+  return ErrorReason(status) == FieldReason::kPathNotFound;
 }
 
 // The error as it is where nothing there is called alike.
@@ -33,16 +33,16 @@ absl::Status WithNearest(const DataRoots& roots, const std::string& path,
   const bool pattern = path.find_first_of("*?[") != std::string::npos;
   const std::string nearest = pattern ? "" : NearestPath(roots, path);
   if (nearest.empty()) return missing;
-  return FieldError(ErrorReason(missing), ErrorField(missing),
-                    absl::StrCat(std::string(missing.message()),
-                                 "; did you mean ", nearest, "?"));
+  return RequestError(ErrorReason(missing), ErrorField(missing),
+                      absl::StrCat(std::string(missing.message()),
+                                   "; did you mean ", nearest, "?"));
 }
 
 constexpr char kResourcePrefix[] = "projects/default/fineTuningJobs/";
 
 absl::Status Missing(const std::string& field, absl::string_view what) {
-  return FieldError(absl::StatusCode::kNotFound, "NOT_FOUND", field,
-                    absl::StrCat(field, ": ", what));
+  return FieldError(absl::StatusCode::kNotFound, FieldReason::kNotFound, field,
+                    what);
 }
 
 struct JobPart {
@@ -87,8 +87,8 @@ absl::StatusOr<std::string> WeightNames::ResolvePath(const std::string& field,
                                          : job->output_path;
   if (found.empty()) {
     return FieldError(
-        "PATH_NOT_FOUND", field,
-        absl::StrCat(field, ": ", path, ": ",
+        FieldReason::kPathNotFound, field,
+        absl::StrCat(path, ": ",
                      !job.ok()    ? std::string(job.status().message())
                      : checkpoint ? "the job has no checkpoint"
                                   : "the job has no output"));
@@ -111,8 +111,8 @@ absl::StatusOr<std::string> WeightNames::ResolveModel(const std::string& field,
   const auto cached = hub_.Find(field, *hub_name, need);
   if (!IsMissing(cached.status())) return cached;
   if (nearest != found.status()) return nearest;
-  return FieldError(
-      "PATH_NOT_FOUND", field,
+  return RequestError(
+      FieldReason::kPathNotFound, field,
       absl::StrCat(std::string(found.status().message()), ", and ",
                    std::string(cached.status().message())));
 }
@@ -180,15 +180,14 @@ absl::StatusOr<NamedWeights> WeightNames::FindWeights(const std::string& field,
     }
     auto path = ResolvePath(field, name, kind);
     if (path.ok()) return NamedWeights{*std::move(path), std::nullopt};
-    if (ErrorReason(path.status()) != "PATH_NOT_FOUND" ||
+    if (ErrorReason(path.status()) != FieldReason::kPathNotFound ||
         absl::StrContains(name, "/")) {
       return path.status();
     }
     const std::string why(path.status().message());
-    return FieldError(
-        "PATH_NOT_FOUND", field,
-        absl::StrCat(field, ": there is no job \"", name, "\", and ",
-                     absl::StripPrefix(why, field + ": ")));
+    return FieldError(FieldReason::kPathNotFound, field,
+                      absl::StrCat("there is no job \"", name, "\", and ",
+                                   absl::StripPrefix(why, field + ": ")));
   }
   if (!step.has_value()) return NamedWeights{job->output_path, *job};
   std::string path = CheckpointPath(paths_.Directory(*job), *step);

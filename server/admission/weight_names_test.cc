@@ -31,7 +31,7 @@ TEST_F(WeightNamesTest, APathIsLookedUpUnderTheDataRoots) {
 
 TEST_F(WeightNamesTest, ANameLikeOneThatIsThereIsMeant) {
   const auto found = names().ResolvePath("dataset", "e.jsonl", PathKind::kFile);
-  EXPECT_EQ(ErrorReason(found.status()), "PATH_NOT_FOUND");
+  EXPECT_EQ(ErrorReason(found.status()), FieldReason::kPathNotFound);
   EXPECT_TRUE(Says(found.status(), "did you mean ")) << found.status();
 }
 
@@ -77,7 +77,7 @@ TEST_F(WeightNamesTest, AnExportGoesToANameThatIsFree) {
 TEST_F(WeightNamesTest, AJobWithoutWeightsHasNothingToSample) {
   const JobRecord job = Store(*Check(kJob));
   const auto source = OpenNamedSample(names(), admission_->roots(), job.id);
-  EXPECT_EQ(ErrorReason(source.status()), "ILLEGAL_STATE");
+  EXPECT_EQ(ErrorReason(source.status()), FieldReason::kIllegalState);
   EXPECT_TRUE(Says(source.status(), "its first checkpoint comes at step 5"))
       << source.status();
 }

@@ -87,8 +87,8 @@ struct ApiServer::Parts {
   Parts(const ApiOptions& options, const ApiBackends& to)
       : store(to.store),
         peers(LimitsOf(options)),
-        jobs(to.jobs, to.store, to.datasets, options.state_dir,
-             options.check_kept, &work, &pump),
+        jobs({.engine = to.jobs, .store = to.store, .inspector = to.datasets},
+             options.state_dir, options.check_kept, &work, &pump),
         datasets(to.datasets, &work),
         checkpoints(to.jobs, &pump),
         models(to.models, to.sampler, &work, &pump),
@@ -168,7 +168,7 @@ absl::StatusOr<std::unique_ptr<ApiServer>> ApiServer::Start(
     return absl::InternalError("gRPC's server can't be started");
   }
   std::unique_ptr<ApiServer> out(new ApiServer(std::move(parts)));
-  out->SetServing(true);
+  out->SetHealth(ApiHealth::kServing);
   out->parts_->door->Start([server = out->parts_->server.get()](int fd) {
     grpc::AddInsecureChannelFromFd(server, fd);
   });
@@ -179,13 +179,14 @@ std::shared_ptr<grpc::Channel> ApiServer::ChannelOfNobody() {
   return parts_->server->InProcessChannel({});
 }
 
-void ApiServer::SetServing(bool serving) {
-  grpc::HealthCheckServiceInterface* const health =
+void ApiServer::SetHealth(ApiHealth health) {
+  grpc::HealthCheckServiceInterface* const service =
       parts_->server->GetHealthCheckService();
-  ROUNDHOUSE_CHECK(health != nullptr);
-  health->SetServingStatus(serving);
+  ROUNDHOUSE_CHECK(service != nullptr);
+  const bool serving = health == ApiHealth::kServing;
+  service->SetServingStatus(serving);
   for (const char* name : kServices) {
-    health->SetServingStatus(name, serving);
+    service->SetServingStatus(name, serving);
   }
 }
 

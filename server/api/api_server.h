@@ -14,7 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "grpcpp/grpcpp.h"
-#include "server/api/engine.h"
+#include "server/api/job_engine.h"
 #include "server/api/sample_engine.h"
 #include "server/dataset/dataset_inspector.h"
 #include "server/door/front_door.h"
@@ -44,6 +44,8 @@ struct ApiOptions {
   PeerLimits limits;
   absl::Duration max_idle = kMaxConnectionIdle;
 };
+
+enum class ApiHealth { kServing, kNotServing };
 
 // What answers the calls.
 struct ApiBackends {
@@ -76,8 +78,8 @@ class ApiServer {
   // For tests: a channel past the front door.  Nobody knows who calls over it,
   // so whatever does something for a caller refuses.
   std::shared_ptr<grpc::Channel> ChannelOfNobody();
-  // What health says from now on; SERVING after Start.
-  void SetServing(bool serving);
+  // What health says from now on; kServing after Start.
+  void SetHealth(ApiHealth health);
   // Refuses new calls, gives running ones `grace`, then cancels them.
   void Shutdown(absl::Duration grace);
 

@@ -433,7 +433,7 @@ TEST_F(ApiTest, ServerAndDevices) {
 TEST_F(ApiTest, HealthSaysServing) {
   auto health = grpc::health::v1::Health::NewStub(channel_);
   for (bool serving : {true, false}) {
-    server_->SetServing(serving);
+    server_->SetHealth(serving ? ApiHealth::kServing : ApiHealth::kNotServing);
     for (const char* name : {"", "roundhouse.v1.FineTuningJobService"}) {
       grpc::ClientContext context;
       Limit(&context);

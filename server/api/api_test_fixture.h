@@ -104,7 +104,7 @@ class ApiTestFixture : public testing::Test {
   absl::Status Kept() const {
     if (engine_->submits() < kept_submits_) return absl::OkStatus();
     return FieldError(absl::StatusCode::kFailedPrecondition,
-                      "STATE_DIRECTORY_GONE", "", "put it back");
+                      FieldReason::kStateDirectoryGone, "", "put it back");
   }
   ApiBackends backends() {
     return {.jobs = engine_.get(),
@@ -119,7 +119,8 @@ class ApiTestFixture : public testing::Test {
     return [](const std::string& field, const std::string& path,
               PathKind) -> absl::StatusOr<std::string> {
       if (path != "outside") return path;
-      return FieldError("PATH_OUTSIDE_DATA_ROOTS", field, "no such path");
+      return RequestError(FieldReason::kPathOutsideDataRoots, field,
+                          "no such path");
     };
   }
   void StartInspector() {

@@ -14,15 +14,14 @@ constexpr size_t kMaxPathBytes = 4096;
 
 absl::Status CheckPath(const char* field, const std::string& value) {
   if (value.empty()) {
-    return FieldError("MISSING_FIELD", field,
-                      absl::StrCat(field, ": is missing"));
+    return FieldError(FieldReason::kMissingField, field, "is missing");
   }
   if (value.size() <= kMaxPathBytes && value.find('\0') == std::string::npos) {
     return absl::OkStatus();
   }
   return FieldError(
-      "INVALID_VALUE", field,
-      absl::StrCat(field, ": is no path: ", value.size(), " bytes, at most ",
+      FieldReason::kInvalidValue, field,
+      absl::StrCat("is no path: ", value.size(), " bytes, at most ",
                    kMaxPathBytes, ", none of them zero"));
 }
 
@@ -38,8 +37,8 @@ absl::StatusOr<ExportKind> KindFromProto(v1::ExportKind kind) {
       return ExportKind::kFull;
     default:
       return FieldError(
-          "INVALID_VALUE", "kind",
-          absl::StrCat("kind: there is no kind ", static_cast<int>(kind)));
+          FieldReason::kInvalidValue, "kind",
+          absl::StrCat("there is no kind ", static_cast<int>(kind)));
   }
 }
 
@@ -63,8 +62,8 @@ absl::StatusOr<std::optional<DType>> DTypeFromText(const std::string& text) {
     if (text == DTypeName(dtype)) return std::optional<DType>(dtype);
   }
   return FieldError(
-      "INVALID_VALUE", "dtype",
-      absl::StrCat("dtype: expected fp32, bf16 or fp16, got \"", text, "\""));
+      FieldReason::kInvalidValue, "dtype",
+      absl::StrCat("expected fp32, bf16 or fp16, got \"", text, "\""));
 }
 
 }  // namespace

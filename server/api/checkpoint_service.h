@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "proto/roundhouse/v1/checkpoint.grpc.pb.h"
-#include "server/api/engine.h"
+#include "server/api/job_engine.h"
 #include "server/api/stream_pump.h"
 
 namespace roundhouse {

@@ -69,8 +69,8 @@ TEST_F(CheckpointServiceTest, ProgressAndThenThePath) {
 TEST_F(CheckpointServiceTest, ItsErrorIsTheCalls) {
   const auto reader = Begin(Request());
   engine_->AwaitExportTask()->Finish(
-      FieldError(absl::StatusCode::kAlreadyExists, "INVALID_VALUE", "output",
-                 "output: /x: is there already"));
+      FieldError(absl::StatusCode::kAlreadyExists, FieldReason::kInvalidValue,
+                 "output", "/x: is there already"));
   v1::ExportCheckpointResponse message;
   EXPECT_FALSE(reader->Read(&message));
   const grpc::Status status = reader->Finish();

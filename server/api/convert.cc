@@ -25,7 +25,7 @@ constexpr int64_t kFirstTimestampSeconds = -62'135'596'800;
 constexpr int64_t kLastTimestampSeconds = 253'402'300'799;
 
 absl::Status Invalid(const std::string& field, const std::string& what) {
-  return FieldError("INVALID_VALUE", field, absl::StrCat(field, ": ", what));
+  return FieldError(FieldReason::kInvalidValue, field, what);
 }
 
 absl::StatusOr<int> PageSize(int32_t asked) {
@@ -116,8 +116,8 @@ absl::StatusOr<std::string> JobIdFromName(const std::string& name) {
   const std::string id(absl::StripPrefix(name, kJobPrefix));
   if (id.empty()) return Invalid("name", "is missing");
   if (!JobNumber(id).has_value()) {
-    return FieldError(
-        "INVALID_VALUE", "name",
+    return RequestError(
+        FieldReason::kInvalidValue, "name",
         absl::StrCat("there is no job \"", absl::CHexEscape(id.substr(0, 80)),
                      "\"; jobs are called job-7 and so on: roundhouse list"));
   }

@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "proto/roundhouse/v1/fine_tuning_job.pb.h"
 #include "proto/roundhouse/v1/system.pb.h"
-#include "server/api/engine.h"
+#include "server/api/job_engine.h"
 #include "server/store/store_records.h"
 
 namespace roundhouse {

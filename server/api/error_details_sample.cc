@@ -16,9 +16,10 @@ namespace {
 std::map<std::string, absl::Status> Errors() {
   return {
       {"invalid",
-       FieldError("INVALID_VALUE", "batch_size", "batch_size: 0 is too small")},
-      {"quota", FieldError(absl::StatusCode::kResourceExhausted, "HOST_MEMORY",
-                           "model_name_or_path", "needs 9 bytes of 8")},
+       FieldError(FieldReason::kInvalidValue, "batch_size", "0 is too small")},
+      {"quota", RequestError(absl::StatusCode::kResourceExhausted,
+                             FieldReason::kHostMemory, "model_name_or_path",
+                             "needs 9 bytes of 8")},
       {"precondition", absl::FailedPreconditionError("it has ended")},
       {"missing", absl::NotFoundError("there is no job job-9")},
       {"busy", absl::UnavailableError("the daemon is stopping")},

@@ -20,28 +20,28 @@ bool IsOurFault(absl::StatusCode code) {
          code == absl::StatusCode::kDataLoss;
 }
 
-std::string DefaultReason(absl::StatusCode code) {
+FieldReason DefaultReason(absl::StatusCode code) {
   switch (code) {
     case absl::StatusCode::kInvalidArgument:
-      return "INVALID_VALUE";
+      return FieldReason::kInvalidValue;
     case absl::StatusCode::kNotFound:
-      return "NOT_FOUND";
+      return FieldReason::kNotFound;
     case absl::StatusCode::kFailedPrecondition:
-      return "ILLEGAL_STATE";
+      return FieldReason::kIllegalState;
     case absl::StatusCode::kResourceExhausted:
-      return "QUOTA";
+      return FieldReason::kQuota;
     case absl::StatusCode::kOutOfRange:
-      return "REVISION_COMPACTED";
+      return FieldReason::kRevisionCompacted;
     case absl::StatusCode::kUnimplemented:
-      return "NOT_AVAILABLE";
+      return FieldReason::kNotAvailable;
     case absl::StatusCode::kUnavailable:
-      return "TRY_LATER";
+      return FieldReason::kTryLater;
     case absl::StatusCode::kCancelled:
-      return "CANCELLED";
+      return FieldReason::kCancelled;
     case absl::StatusCode::kUnauthenticated:
-      return "UNAUTHENTICATED";
+      return FieldReason::kUnauthenticated;
     default:
-      return "INTERNAL";
+      return FieldReason::kInternal;
   }
 }
 
@@ -119,8 +119,9 @@ grpc::Status ToGrpcStatus(const absl::Status& status,
   out.set_message(ours ? "internal error; the server's log says more"
                        : Message(status));
   google::rpc::ErrorInfo info;
-  const std::string reason = ours ? "" : ErrorReason(status);
-  info.set_reason(reason.empty() ? DefaultReason(status.code()) : reason);
+  const FieldReason given = ours ? FieldReason::kNone : ErrorReason(status);
+  info.set_reason(FieldReasonName(
+      given == FieldReason::kNone ? DefaultReason(status.code()) : given));
   info.set_domain(kErrorDomain);
   if (!resource.empty()) (*info.mutable_metadata())["resource"] = resource;
   Pack(info, &out);

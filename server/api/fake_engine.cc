@@ -23,8 +23,9 @@ absl::StatusOr<SubmitResult> FakeEngine::Submit(const SubmitRequest& request) {
   const JobSpec& spec = file.spec();
   const ResolvedSpec resolved = ResolvedSpec::Resolve(spec, 4);
   if (spec.batch_size == 999) {
-    return FieldError(absl::StatusCode::kResourceExhausted, "HOST_MEMORY",
-                      "host_memory", "needs 9 bytes, the limit is 8");
+    return RequestError(absl::StatusCode::kResourceExhausted,
+                        FieldReason::kHostMemory, "host_memory",
+                        "needs 9 bytes, the limit is 8");
   }
   if (spec.batch_size == 997) throw std::runtime_error("thrown");
   if (spec.batch_size == 998) {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "server/api/engine.h"
+#include "server/api/job_engine.h"
 #include "server/store/store.h"
 
 namespace roundhouse {

@@ -100,13 +100,12 @@ absl::Status JobFileEnd::BeforeRead() {
 }
 
 LogStream::LogStream(StreamPump* pump, grpc::CallbackServerContext* context,
-                     const JobStore* store, const std::string& id,
-                     const std::string& path, bool follow, int tail_lines)
+                     const StreamedFile& file, int tail_lines)
     : PumpedWriter(pump, context),
-      end_(pump, store, id, follow),
-      file_(path),
+      end_(pump, file),
+      file_(file.path),
       tail_lines_(tail_lines) {
-  resource_ = JobName(id);
+  resource_ = JobName(file.id);
 }
 
 absl::StatusOr<NextMessage> LogStream::Next(
@@ -126,14 +125,12 @@ absl::StatusOr<NextMessage> LogStream::Next(
 
 MetricsStream::MetricsStream(StreamPump* pump,
                              grpc::CallbackServerContext* context,
-                             const JobStore* store, const std::string& id,
-                             const std::string& path, bool follow,
-                             int64_t after_step)
+                             const StreamedFile& file, int64_t after_step)
     : PumpedWriter(pump, context),
-      end_(pump, store, id, follow),
-      file_(path),
+      end_(pump, file),
+      file_(file.path),
       after_step_(after_step) {
-  resource_ = JobName(id);
+  resource_ = JobName(file.id);
 }
 
 bool MetricsStream::TakeLine(v1::StepMetrics* out) {

@@ -50,12 +50,19 @@ class FileTail {
   int64_t offset_ = 0;
 };
 
+// What a stream reads.
+struct StreamedFile {
+  const JobStore* store = nullptr;  // knows when the job ends
+  std::string id;                   // of the job
+  std::string path;
+  bool follow = false;  // until the job ends, not until the file does
+};
+
 // What both streams share: when the file has no more.
 class JobFileEnd {
  public:
-  JobFileEnd(const StreamPump* pump, const JobStore* store, std::string id,
-             bool follow)
-      : pump_(pump), store_(store), id_(std::move(id)), follow_(follow) {}
+  JobFileEnd(const StreamPump* pump, const StreamedFile& file)
+      : pump_(pump), store_(file.store), id_(file.id), follow_(file.follow) {}
   // Call before reading; afterwards AtEnd() says what an empty read means.
   absl::Status BeforeRead();
   bool AtEnd() const { return ended_; }
@@ -73,8 +80,7 @@ class LogStream final
     : public PumpedWriter<v1::StreamFineTuningJobLogsResponse> {
  public:
   LogStream(StreamPump* pump, grpc::CallbackServerContext* context,
-            const JobStore* store, const std::string& id,
-            const std::string& path, bool follow, int tail_lines);
+            const StreamedFile& file, int tail_lines);
 
  protected:
   absl::StatusOr<NextMessage> Next(
@@ -89,8 +95,7 @@ class LogStream final
 class MetricsStream final : public PumpedWriter<v1::StepMetrics> {
  public:
   MetricsStream(StreamPump* pump, grpc::CallbackServerContext* context,
-                const JobStore* store, const std::string& id,
-                const std::string& path, bool follow, int64_t after_step);
+                const StreamedFile& file, int64_t after_step);
 
  protected:
   absl::StatusOr<NextMessage> Next(absl::Time now,

@@ -30,13 +30,12 @@ void PutWarnings(const std::vector<std::string>& warnings,
 
 }  // namespace
 
-JobService::JobService(JobEngine* engine, JobStore* store,
-                       DatasetInspector* inspector, std::string state_dir,
+JobService::JobService(const JobBackends& backends, std::string state_dir,
                        std::function<absl::Status()> check_kept,
                        CallQueue* work, StreamPump* pump)
-    : engine_(engine),
-      store_(store),
-      inspector_(inspector),
+    : engine_(backends.engine),
+      store_(backends.store),
+      inspector_(backends.inspector),
       state_dir_(std::move(state_dir)),
       check_kept_(std::move(check_kept)),
       work_(work),
@@ -227,12 +226,16 @@ JobService::StreamFineTuningJobLogs(
       [&]() -> MadeStream<Response> {
         ASSIGN_OR_RETURN(const JobRecord job, Find(request->name()));
         if (request->tail_lines() < 0) {
-          return FieldError("INVALID_VALUE", "tail_lines",
-                            "tail_lines: must not be negative");
+          return FieldError(FieldReason::kInvalidValue, "tail_lines",
+                            "must not be negative");
         }
         return std::make_shared<LogStream>(
-            pump_, context, store_, job.id, JobFile(job, "log"),
-            request->follow(), request->tail_lines());
+            pump_, context,
+            StreamedFile{.store = store_,
+                         .id = job.id,
+                         .path = JobFile(job, "log"),
+                         .follow = request->follow()},
+            request->tail_lines());
       });
 }
 
@@ -246,8 +249,12 @@ JobService::StreamFineTuningJobMetrics(
       [&]() -> MadeStream<Response> {
         ASSIGN_OR_RETURN(const JobRecord job, Find(request->name()));
         return std::make_shared<MetricsStream>(
-            pump_, context, store_, job.id, JobFile(job, "metrics.jsonl"),
-            request->follow(), request->after_step());
+            pump_, context,
+            StreamedFile{.store = store_,
+                         .id = job.id,
+                         .path = JobFile(job, "metrics.jsonl"),
+                         .follow = request->follow()},
+            request->after_step());
       });
 }
 
@@ -260,9 +267,9 @@ JobService::TraceFineTuningJob(grpc::CallbackServerContext* context,
       [&]() -> MadeStream<Response> {
         ASSIGN_OR_RETURN(const std::string id, JobIdFromName(request->name()));
         if (request->steps() < 1 || request->steps() > kMaxTracedSteps) {
-          return FieldError("INVALID_VALUE", "steps",
-                            absl::StrCat("steps: ", request->steps(),
-                                         " is not 1 to ", kMaxTracedSteps));
+          return FieldError(
+              FieldReason::kInvalidValue, "steps",
+              absl::StrCat(request->steps(), " is not 1 to ", kMaxTracedSteps));
         }
         return std::make_shared<TraceStream>(
             pump_, context, request->name(),

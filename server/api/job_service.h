@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "proto/roundhouse/v1/fine_tuning_job.grpc.pb.h"
-#include "server/api/engine.h"
+#include "server/api/job_engine.h"
 #include "server/api/stream_pump.h"
 #include "server/dataset/dataset_inspector.h"
 #include "server/door/call_queue.h"
@@ -16,15 +16,22 @@
 
 namespace roundhouse {
 
+// What the calls of jobs ask.
+struct JobBackends {
+  JobEngine* engine = nullptr;
+  JobStore* store = nullptr;
+  DatasetInspector* inspector = nullptr;
+};
+
 // Thread-safe.  Everything given must outlive the gRPC server.
 class JobService final : public v1::FineTuningJobService::CallbackService {
  public:
   // A job's log, step metrics and samples are
   // <state_dir>/jobs/<uid>/{log,metrics.jsonl,samples.jsonl}.  `check_kept` as
   // in ApiOptions.
-  JobService(JobEngine* engine, JobStore* store, DatasetInspector* inspector,
-             std::string state_dir, std::function<absl::Status()> check_kept,
-             CallQueue* work, StreamPump* pump);
+  JobService(const JobBackends& backends, std::string state_dir,
+             std::function<absl::Status()> check_kept, CallQueue* work,
+             StreamPump* pump);
 
   grpc::ServerUnaryReactor* CreateFineTuningJob(
       grpc::CallbackServerContext* context,

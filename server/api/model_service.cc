@@ -52,7 +52,7 @@ grpc::ServerUnaryReactor* ModelService::GetModel(
     v1::Model* response) {
   return RunUnary(context, work_, request->name(), [=, this]() -> absl::Status {
     if (request->name().empty()) {
-      return FieldError("MISSING_FIELD", "name", "name: is missing");
+      return FieldError(FieldReason::kMissingField, "name", "is missing");
     }
     ASSIGN_OR_RETURN(const ModelInfo info, catalog_->Get(request->name()));
     *response = ToProto(info, catalog_->host_limit_bytes());

@@ -136,9 +136,10 @@ class NameTable {
 absl::Status PutTimeline(const Schedule& round, v1::Timeline* out) {
   if (round.intervals.size() > kMaxTimelineIntervals) {
     return FieldError(
-        absl::StatusCode::kResourceExhausted, "INVALID_VALUE", "timeline",
-        absl::StrCat("timeline: has ", round.intervals.size(),
-                     " intervals, at most ", kMaxTimelineIntervals,
+        absl::StatusCode::kResourceExhausted, FieldReason::kInvalidValue,
+        "timeline",
+        absl::StrCat("has ", round.intervals.size(), " intervals, at most ",
+                     kMaxTimelineIntervals,
                      " are sent; a smaller batch_size has fewer"));
   }
   NameTable resources, kinds;

@@ -17,7 +17,7 @@ namespace roundhouse {
 namespace {
 
 absl::Status Invalid(const std::string& field, const std::string& text) {
-  return FieldError("INVALID_VALUE", field, absl::StrCat(field, ": ", text));
+  return FieldError(FieldReason::kInvalidValue, field, text);
 }
 
 absl::Status CheckPrompts(const v1::SampleRequest& request) {
@@ -151,7 +151,7 @@ class SampleStream final : public PumpedWriter<v1::SampleResponse> {
 
 absl::StatusOr<SampleQuestion> FromProto(const v1::SampleRequest& request) {
   if (request.model().empty()) {
-    return FieldError("MISSING_FIELD", "model", "model: is missing");
+    return FieldError(FieldReason::kMissingField, "model", "is missing");
   }
   RETURN_IF_ERROR(CheckPrompts(request));
   RETURN_IF_ERROR(CheckNumbers(request));

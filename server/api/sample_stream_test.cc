@@ -13,6 +13,7 @@
 #include "proto/google/rpc/error_details.pb.h"
 #include "proto/google/rpc/status.pb.h"
 #include "server/api/api_test_fixture.h"
+#include "server/spec/spec_error.h"
 
 namespace roundhouse {
 namespace {
@@ -117,8 +118,9 @@ TEST_F(SampleStreamTest, PiecesComeInOrder) {
 TEST_F(SampleStreamTest, WhatCameBeforeAnErrorIsKept) {
   sampler_.answer = [](const SampleQuestion&, auto sink) {
     sink->OnSource("/data/model");
-    sink->OnEnd(FieldError(absl::StatusCode::kResourceExhausted, "HOST_MEMORY",
-                           "model", "model: a training job goes first"));
+    sink->OnEnd(FieldError(absl::StatusCode::kResourceExhausted,
+                           FieldReason::kHostMemory, "model",
+                           "a training job goes first"));
   };
   const Found found = Sample(Request());
   EXPECT_EQ(found.messages.size(), 1u);

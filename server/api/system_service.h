@@ -3,7 +3,7 @@
 #define ROUNDHOUSE_SERVER_API_SYSTEM_SERVICE_H_
 
 #include "proto/roundhouse/v1/system.grpc.pb.h"
-#include "server/api/engine.h"
+#include "server/api/job_engine.h"
 #include "server/door/call_queue.h"
 #include "server/store/store.h"
 

@@ -22,7 +22,7 @@ constexpr int64_t kFewestTokens = 2;
 constexpr int64_t kMostTokens = (int64_t{1} << 31) - 1;
 
 absl::Status Invalid(const std::string& field, const std::string& text) {
-  return FieldError("INVALID_VALUE", field, absl::StrCat(field, ": ", text));
+  return FieldError(FieldReason::kInvalidValue, field, text);
 }
 
 absl::Status CheckGiven(const DatasetQuestion& question) {
@@ -33,8 +33,7 @@ absl::Status CheckGiven(const DatasetQuestion& question) {
       {"model_name_or_path", !question.model_name_or_path.empty()}};
   for (const auto& [field, given] : needed) {
     if (given) continue;
-    return FieldError("MISSING_FIELD", field,
-                      absl::StrCat(field, ": is missing"));
+    return FieldError(FieldReason::kMissingField, field, "is missing");
   }
   if (question.dataset.size() > kMaxDataFiles) {
     return Invalid("dataset", absl::StrCat(question.dataset.size(),
@@ -120,8 +119,8 @@ absl::Status CheckWords(const DatasetQuestion& question) {
 absl::Status CheckTokenizer(const FileOpener& files, const std::string& model,
                             const std::string& name) {
   if (files.IsThere(model + "/tokenizer.json")) return absl::OkStatus();
-  return FieldError("INVALID_MODEL", "model_name_or_path",
-                    absl::StrCat("model_name_or_path: \"", name,
+  return FieldError(FieldReason::kInvalidModel, "model_name_or_path",
+                    absl::StrCat("\"", name,
                                  "\" has no tokenizer.json; name the folder "
                                  "that has it"));
 }
@@ -176,7 +175,7 @@ absl::StatusOr<std::vector<GivenFile>> FindGiven(
     const std::vector<std::string>& dataset, uint64_t* bytes) {
   auto given = FilesToGive(files, model, dataset);
   if (!given.ok()) {
-    return FieldError("INVALID_VALUE", "",
+    return FieldError(FieldReason::kInvalidValue, "",
                       std::string(given.status().message()));
   }
   for (size_t i = 0; i < dataset.size(); ++i) {
@@ -192,7 +191,8 @@ HelperLane LaneOf(const DatasetQuestion& question) {
 }
 
 absl::Status TooManyWait(const std::string& whose) {
-  return FieldError(absl::StatusCode::kResourceExhausted, "QUOTA", "",
+  return FieldError(absl::StatusCode::kResourceExhausted, FieldReason::kQuota,
+                    "",
                     absl::StrCat(whose,
                                  " wait for the server to read their datasets; "
                                  "try again later"));
@@ -214,7 +214,8 @@ absl::Status CheckRoom(const HelperLanes& lanes,
 
 absl::Status Explained(const absl::Status& status) {
   if (!absl::IsInvalidArgument(status)) return status;
-  return FieldError("INVALID_DATASET", "", std::string(status.message()));
+  return FieldError(FieldReason::kInvalidDataset, "",
+                    std::string(status.message()));
 }
 
 }  // namespace
@@ -233,8 +234,8 @@ struct DatasetInspector::Inspection {
     if (line.size() <= kMaxInspectionBytes) return;
     line.clear();
     helper->Kill(FieldError(
-        absl::StatusCode::kResourceExhausted, "QUOTA", "samples",
-        absl::StrCat("samples: the answer has more than ", kMaxInspectionBytes,
+        absl::StatusCode::kResourceExhausted, FieldReason::kQuota, "samples",
+        absl::StrCat("the answer has more than ", kMaxInspectionBytes,
                      " bytes; ask for fewer samples or a smaller "
                      "max_length")));
   }

@@ -57,7 +57,7 @@ class DatasetInspectorTest : public testing::Test {
         [this](const std::string& field, const std::string& path,
                PathKind) -> absl::StatusOr<std::string> {
           if (path != "nowhere") return absl::StrCat(root_, "/", path);
-          return FieldError("PATH_NOT_FOUND", field, field + ": nowhere");
+          return FieldError(FieldReason::kPathNotFound, field, "nowhere");
         });
   }
 
@@ -299,7 +299,7 @@ TEST_F(DatasetInspectorTest, ABadDatasetIsNamedWithItsLine) {
   const auto answer = Answer(Question());
   EXPECT_TRUE(absl::IsInvalidArgument(answer.status())) << answer.status();
   EXPECT_EQ(answer.status().message(), "d:7: no text");
-  EXPECT_EQ(ErrorReason(answer.status()), "INVALID_DATASET");
+  EXPECT_EQ(ErrorReason(answer.status()), FieldReason::kInvalidDataset);
 }
 
 TEST_F(DatasetInspectorTest, AHelperThatBreaksIsOurFault) {
@@ -362,7 +362,7 @@ TEST_F(DatasetInspectorTest, OneMoreThanMayWaitIsRefused) {
   for (const auto id : {own, any}) {
     const absl::Status status = answers_.at(id).status();
     EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
-    EXPECT_EQ(ErrorReason(status), "QUOTA");
+    EXPECT_EQ(ErrorReason(status), FieldReason::kQuota);
   }
 }
 

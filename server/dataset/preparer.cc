@@ -32,13 +32,14 @@ std::unique_ptr<Preparer> Preparer::Start(
     std::function<void(absl::Status)> done) {
   auto preparer =
       std::unique_ptr<Preparer>(new Preparer(loop, options, std::move(done)));
-  preparer->StartSplit(false);
+  preparer->StartSplit(Split::kTrain);
   return preparer;
 }
 
 Preparer::~Preparer() { loop_.CancelTimer(next_); }
 
-void Preparer::StartSplit(bool validation) {
+void Preparer::StartSplit(Split split) {
+  const bool validation = split == Split::kValidation;
   const std::string train = options_.output_directory + "/train";
   const std::string out =
       validation ? options_.output_directory + "/validation" : train;
@@ -55,16 +56,16 @@ void Preparer::StartSplit(bool validation) {
   reading.given = options_.given;
   helper_ = DatasetHelper::Start(
       loop_, options_.program, reading, mode, [](const std::string&) {},
-      [this, validation](const absl::Status& status) {
-        if (helper_->started()) return OnEnded(validation, status);
-        OnNotStarted(validation, status);
+      [this, split](const absl::Status& status) {
+        if (helper_->started()) return OnEnded(split, status);
+        OnNotStarted(split, status);
       });
   helper_->TellProgress([this, validation](double share) {
     options_.progress(validation, share);
   });
 }
 
-void Preparer::OnNotStarted(bool validation, const absl::Status& status) {
+void Preparer::OnNotStarted(Split split, const absl::Status& status) {
   if (!absl::IsUnavailable(status) || IsOpenHang(status)) {
     next_ = loop_.After(absl::ZeroDuration(),
                         [this, why = Lasting(status)] { Finish(why); });
@@ -73,20 +74,20 @@ void Preparer::OnNotStarted(bool validation, const absl::Status& status) {
   if (!std::exchange(told_of_shortage_, true)) {
     RH_LOG(kWarning) << "the dataset helper waits: " << status.message();
   }
-  next_ = loop_.After(kHelperRetryDelay,
-                      [this, validation] { StartSplit(validation); });
+  next_ = loop_.After(kHelperRetryDelay, [this, split] { StartSplit(split); });
 }
 
-void Preparer::OnEnded(bool validation, const absl::Status& status) {
-  if (status.ok() && !validation && HasValidation(options_)) {
+void Preparer::OnEnded(Split split, const absl::Status& status) {
+  if (status.ok() && split == Split::kTrain && HasValidation(options_)) {
     // Not from within the old child's own callback.
-    next_ = loop_.After(absl::ZeroDuration(), [this] { StartSplit(true); });
+    next_ = loop_.After(absl::ZeroDuration(),
+                        [this] { StartSplit(Split::kValidation); });
     return;
   }
   if (helper_->killed_by_others() && ++deaths_ < kMaxHelperDeaths) {
     RH_LOG(kWarning) << status.message() << "; it is started again";
-    next_ = loop_.After(kHelperRetryDelay,
-                        [this, validation] { StartSplit(validation); });
+    next_ =
+        loop_.After(kHelperRetryDelay, [this, split] { StartSplit(split); });
     return;
   }
   Finish(status);

@@ -53,9 +53,10 @@ class Preparer {
   Preparer(EventLoop& loop, const PreparerOptions& options,
            std::function<void(absl::Status)> done);
 
-  void StartSplit(bool validation);
-  void OnNotStarted(bool validation, const absl::Status& status);
-  void OnEnded(bool validation, const absl::Status& status);
+  enum class Split { kTrain, kValidation };
+  void StartSplit(Split split);
+  void OnNotStarted(Split split, const absl::Status& status);
+  void OnEnded(Split split, const absl::Status& status);
   void Finish(absl::Status status);
 
   EventLoop& loop_;

@@ -209,7 +209,7 @@ void FrontDoor::Stop() {
 FrontDoor::~FrontDoor() { Stop(); }
 
 void FrontDoor::Loop() {
-  WatchListener(true);
+  WatchListener();
   while (!stop_) {
     const absl::Duration patience =
         !waiting_.empty() ? kTick
@@ -223,7 +223,7 @@ void FrontDoor::Loop() {
       HandleEvent(events[i].data.u64, events[i].events, now);
     }
     if (stop_accepting_ && !accepting_stopped_.HasBeenNotified()) {
-      WatchListener(false);
+      IgnoreListener();
       listener_ = Descriptor();
       accepting_stopped_.Notify();
     }
@@ -263,7 +263,7 @@ void FrontDoor::Tick(absl::Time now) {
     }
   }
   if (!listening_ && listener_.get() >= 0 && now >= accept_again_) {
-    WatchListener(true);
+    WatchListener();
   }
   if (now < next_check_) return;
   next_check_ = now + kCheckInterval;
@@ -272,15 +272,19 @@ void FrontDoor::Tick(absl::Time now) {
   });
 }
 
-void FrontDoor::WatchListener(bool watch) {
-  if (listening_ == watch || listener_.get() < 0) return;
+void FrontDoor::WatchListener() {
+  if (listening_ || listener_.get() < 0) return;
   struct epoll_event event = {};
   event.events = EPOLLIN;
   event.data.u64 = kListenerKey;
-  if (epoll_ctl(epoll_.get(), watch ? EPOLL_CTL_ADD : EPOLL_CTL_DEL,
-                listener_.get(), &event) == 0) {
-    listening_ = watch;
-  }
+  listening_ =
+      epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, listener_.get(), &event) == 0;
+}
+
+void FrontDoor::IgnoreListener() {
+  if (!listening_ || listener_.get() < 0) return;
+  listening_ =
+      epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, listener_.get(), nullptr) != 0;
 }
 
 void FrontDoor::Accept(absl::Time now) {
@@ -334,7 +338,7 @@ void FrontDoor::OutOfDescriptors(absl::Time now) {
   Descriptor(
       accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
   spare_ = SpareDescriptor();
-  WatchListener(false);
+  IgnoreListener();
   accept_again_ = now + kAcceptPause;
   Warn(
       "a connection was refused: this process has no descriptors left; "

@@ -79,7 +79,8 @@ class FrontDoor {
   void LetIn(Descriptor client, absl::Time now);
   void OutOfDescriptors(absl::Time now);
   void Warn(const std::string& text, absl::Time now);
-  void WatchListener(bool watch);
+  void WatchListener();
+  void IgnoreListener();
   void Wake();
 
   const std::string path_;

@@ -91,10 +91,10 @@ void GpuMetrics::Show(int device, const wire::GpuReport& report) {
   if (found != report.gpus.end()) last = *found;
   last.fault = fault;
   series_.Set(device, last);
-  if (!fault.empty()) Tell(device, fault);
+  if (!fault.empty()) ReportTrouble(device, fault);
 }
 
-void GpuMetrics::Tell(int device, const std::string& what) const {
+void GpuMetrics::ReportTrouble(int device, const std::string& what) const {
   on_trouble_(device, absl::StrCat("GPU ", gpus_[device].index, ": ", what));
 }
 
@@ -106,7 +106,8 @@ void GpuMetrics::OnXid(const wire::GpuEvent& event) {
     RH_LOG(kWarning) << "device " << device << ", GPU " << gpus_[i].index
                      << ": the driver reports Xid " << event.xid;
     series_.CountXidErrors(device, 1);
-    if (IsFatal(event.xid)) Tell(device, absl::StrCat("Xid ", event.xid));
+    if (IsFatal(event.xid))
+      ReportTrouble(device, absl::StrCat("Xid ", event.xid));
   }
 }
 

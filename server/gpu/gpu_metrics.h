@@ -43,7 +43,7 @@ class GpuMetrics {
   void OnReport(const absl::StatusOr<wire::GpuReport>& report);
   void Show(int device, const wire::GpuReport& report);
   void OnXid(const wire::GpuEvent& event);
-  void Tell(int device, const std::string& what) const;
+  void ReportTrouble(int device, const std::string& what) const;
 
   EventLoop& loop_;
   GpuProbe probe_;

@@ -34,7 +34,7 @@
 #include "server/admission/job_opener.h"
 #include "server/admission/job_queue.h"
 #include "server/admission/validations.h"
-#include "server/api/engine.h"
+#include "server/api/job_engine.h"
 #include "server/arena/host_arena.h"
 #include "server/job/job_log.h"
 #include "server/jobs/running_job.h"
@@ -44,8 +44,8 @@
 #include "server/loop/event_loop.h"
 #include "server/loop/work_pool.h"
 #include "server/observe/metrics.h"
-#include "server/observe/sample_log.h"
 #include "server/observe/status_board.h"
+#include "server/observe/timing_log.h"
 #include "server/planning/device_room.h"
 #include "server/sample/sampler.h"
 #include "server/store/disk_reserve.h"
@@ -69,7 +69,7 @@ struct EngineOptions {
   std::string metrics_address;
   int max_running_jobs = 2;
   StatusBoard* status = nullptr;  // null: nobody looks; outlives the engine
-  SampleLog* samples = nullptr;   // test only; outlives the engine
+  TimingLog* samples = nullptr;   // test only; outlives the engine
 };
 
 class Engine final : public JobEngine {

@@ -147,7 +147,7 @@ absl::Status Engine::LoadJob(OpenedJob& opened) {
                std::move(opened.datasets->validation));
   world_.metrics.SetJobInfo(
       job.id, FamilyOf(what.model.config.architecture).model_type,
-      what.spec.spec().method == Method::kLora ? "lora" : "full");
+      what.spec.spec().method == TrainingMethod::kLora ? "lora" : "full");
   run->SetRunner(std::make_unique<JobRunner>(
       JobRunner::Surroundings{world_.loop, world_.arena, world_.pool,
                               running_.dispatch()},

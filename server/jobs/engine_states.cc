@@ -186,7 +186,7 @@ absl::StatusOr<JobRecord> Engine::ResumeNow(const std::string& id) {
   if (RunningJob* const kept = running_.Find(job.id)) {
     ASSIGN_OR_RETURN(JobRecord changed, GoOn(*kept));
     // A pause whose save is tried again: as it ends.
-    if (changed.state == JobState::kPausing) kept->set_resumed(true);
+    if (changed.state == JobState::kPausing) kept->set_resumed();
     return changed;
   }
   ASSIGN_OR_RETURN(JobRecord changed,
@@ -243,7 +243,7 @@ absl::StatusOr<JobRecord> Engine::OnFinishMarked(const JobRecord& job,
   if (stepping && !mark.again) running->runner().ForgetFinish();
   if (!absl::IsResourceExhausted(written)) return written;
   return FieldError(
-      written.code(), "STORAGE_FULL", "",
+      written.code(), FieldReason::kStorageFull, "",
       absl::StrCat(std::string(written.message()),
                    stepping ? "; nothing was done"
                             : "; the job had ended its last step meanwhile"));

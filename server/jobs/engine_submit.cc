@@ -32,7 +32,7 @@ absl::StatusOr<SubmitResult> Engine::Submit(const SubmitRequest& request) {
   const auto checked = std::make_shared<const AdmittedJob>(std::move(admitted));
   if (!reserve_.held()) {
     return FieldError(
-        absl::StatusCode::kResourceExhausted, "STORAGE_FULL", "",
+        absl::StatusCode::kResourceExhausted, FieldReason::kStorageFull, "",
         absl::StrCat("the disk of ", options_.state_dir,
                      " is full, or may not be written: the server takes no "
                      "job until it can hold ",
@@ -48,7 +48,7 @@ absl::StatusOr<SubmitResult> Engine::Submit(const SubmitRequest& request) {
   bool created = false;
   absl::StatusOr<JobRecord> record = world_.store.Create(job, &created);
   if (IsStoreRefusal(record.status()) &&
-      ErrorReason(record.status()) != "QUOTA") {
+      ErrorReason(record.status()) != FieldReason::kQuota) {
     return StoreRefused(record.status());
   }
   RETURN_IF_ERROR(record.status());

@@ -43,7 +43,7 @@ void RunningJob::OnRunning(const RunningReport& report) {
   // Steps that a crash undid are done, and counted, again.
   progress_.tokens = report.tokens;
   world_.store.UpdateProgress(id_, progress_);
-  SetHasSteps(true);
+  StepsBegin();
   world_.changed(id_, JobState::kRunning);
   telemetry_.StartCounting();
 }
@@ -60,15 +60,20 @@ void RunningJob::Kept::Take(const nlohmann::json& metric) {
   }
 }
 
-void RunningJob::SetHasSteps(bool has_steps) {
-  has_steps_ = has_steps;
+void RunningJob::StepsBegin() {
+  has_steps_ = true;
+  world_.steps_changed();
+}
+
+void RunningJob::StepsEnd() {
+  has_steps_ = false;
   world_.steps_changed();
 }
 
 void RunningJob::OnStep(const StepReport& report) {
   world_.recorder.OnStepReduced(id_, report.step, MonotonicNs());
   // What devices wait for from now on never comes.
-  if (report.step == progress_.total_steps) SetHasSteps(false);
+  if (report.step == progress_.total_steps) StepsEnd();
   if (world_.samples != nullptr) {
     world_.samples->AddStep(report.step, MonotonicNs());
   }
@@ -185,7 +190,7 @@ void RunningJob::OnWarning(const std::string& text) {
 }
 
 void RunningJob::OnFinalizing() {
-  SetHasSteps(false);
+  StepsEnd();
   UpdateProgress();
   world_.recorder.OnJobStopped(id_, "the job has made its last step",
                                MonotonicNs());
@@ -196,7 +201,7 @@ void RunningJob::OnHeld(const HeldReport& report) {
   world_.metrics.CountCheckpointFailure();
   held_ = report;
   ++hold_count_;
-  SetHasSteps(false);
+  StepsEnd();
   UpdateProgress();
   world_.held(id_, report);
 }
@@ -204,8 +209,12 @@ void RunningJob::OnHeld(const HeldReport& report) {
 void RunningJob::GoOn() {
   const JobState state = held_->state;
   held_.reset();
-  SetHasSteps(state == JobState::kRunning &&
-              progress_.step < progress_.total_steps);
+  const bool steps_left = progress_.step < progress_.total_steps;
+  if (state == JobState::kRunning && steps_left) {
+    StepsBegin();
+  } else {
+    StepsEnd();
+  }
   runner_->TryAgain();
 }
 

@@ -20,7 +20,7 @@
 #include "server/observe/device_reports.h"
 #include "server/observe/loss_curve.h"
 #include "server/observe/metrics.h"
-#include "server/observe/sample_log.h"
+#include "server/observe/timing_log.h"
 #include "server/observe/trace_recorder.h"
 #include "server/run/job_events.h"
 #include "server/run/job_telemetry.h"
@@ -38,7 +38,7 @@ class RunningJob final : public JobEvents {
     ServerMetrics& metrics;
     DeviceReports& devices;
     TraceRecorder& recorder;
-    SampleLog* samples = nullptr;  // test only
+    TimingLog* samples = nullptr;  // test only
     // has_steps() is another.
     std::function<void()> steps_changed;
     // The job is in another state; the last of them.
@@ -82,7 +82,7 @@ class RunningJob final : public JobEvents {
   void GoOn();
   // Queued again once it is PAUSED.
   bool resumed() const { return resumed_; }
-  void set_resumed(bool resumed) { resumed_ = resumed; }
+  void set_resumed() { resumed_ = true; }
   // On the status page.
   int color() const { return color_; }
   void set_color(int color) { color_ = color; }
@@ -119,7 +119,8 @@ class RunningJob final : public JobEvents {
   void OnFinished(const JobOutcome& outcome) override;
 
   void LogStep(const StepReport& report);
-  void SetHasSteps(bool has_steps);
+  void StepsBegin();
+  void StepsEnd();
   void UpdateProgress();
 
   // What KeepLines found, for OnRunning.

@@ -100,7 +100,7 @@ void RunningJobs::Note(const std::string& text) {
 
 void RunningJobs::OnWorkerUp(WorkerId worker) {
   if (IsDevice(worker)) {
-    metrics_.SetDeviceUp(Number(worker), true);
+    metrics_.SetDeviceUp(Number(worker));
     devices_.OnWorkerUp(static_cast<DeviceId>(Number(worker)));
   }
   ForEach([worker](RunningJob& run) { run.runner().OnWorkerUp(worker); });
@@ -121,7 +121,7 @@ void RunningJobs::OnMessage(WorkerId worker, const wire::Message& message) {
 
 void RunningJobs::OnWorkerDown(WorkerId worker, const std::string& why) {
   if (IsDevice(worker)) {
-    metrics_.SetDeviceUp(Number(worker), false);
+    metrics_.SetDeviceDown(Number(worker));
     devices_.OnWorkerDown(static_cast<DeviceId>(Number(worker)));
     recorder_.OnWorkerDown(Number(worker), MonotonicNs());
   }

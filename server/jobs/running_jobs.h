@@ -20,7 +20,7 @@
 #include "server/loop/event_loop.h"
 #include "server/observe/device_reports.h"
 #include "server/observe/metrics.h"
-#include "server/observe/sample_log.h"
+#include "server/observe/timing_log.h"
 #include "server/observe/trace_recorder.h"
 #include "server/sample/sampler.h"
 #include "server/steps/dispatch_loop.h"
@@ -83,7 +83,7 @@ class RunningJobs final : public WorkerPool::Listener {
 
   WorkerPool& pool_;
   ServerMetrics& metrics_;
-  SampleLog* const samples_;
+  TimingLog* const samples_;
   BaseCache bases_;
   FilesLine files_line_;
   DispatchLoop dispatch_;

@@ -35,9 +35,11 @@ absl::Status StoreRefused(const absl::Status& status) {
       "the job store can't be written: ", std::string(status.message()),
       "; nothing was done");
   if (!IsFullDisk(status)) return absl::UnavailableError(text);
-  const std::string reason = ErrorReason(status);
-  return FieldError(absl::StatusCode::kResourceExhausted,
-                    reason.empty() ? "STORAGE_FULL" : reason, "", text);
+  const FieldReason reason = ErrorReason(status);
+  return FieldError(
+      absl::StatusCode::kResourceExhausted,
+      reason == FieldReason::kNone ? FieldReason::kStorageFull : reason, "",
+      text);
 }
 
 Transitions::Transitions(EventLoop& loop, JobStore& store, DiskReserve& reserve)

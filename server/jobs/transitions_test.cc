@@ -18,8 +18,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const absl::Status kFull = FieldError(absl::StatusCode::kResourceExhausted,
-                                      "STORAGE_FULL", "", "disk full");
+const absl::Status kFull =
+    FieldError(absl::StatusCode::kResourceExhausted, FieldReason::kStorageFull,
+               "", "disk full");
 const absl::Status kBroken = absl::UnavailableError("disk I/O error");
 
 class TransitionsTest : public testing::Test {
@@ -211,7 +212,7 @@ TEST_F(TransitionsTest, AFullDiskGetsTheReserveOnceAndForExistingJobs) {
       transitions_->Ask(other, JobState::kCancelled, {}).status();
   EXPECT_EQ(commits_, 1);
   EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
-  EXPECT_EQ(ErrorReason(refused), "STORAGE_FULL");
+  EXPECT_EQ(ErrorReason(refused), FieldReason::kStorageFull);
   EXPECT_TRUE(absl::StrContains(refused.message(), "nothing was done"));
   EXPECT_EQ(State(other), JobState::kValidating);
   EXPECT_FALSE(transitions_->Waits(other));

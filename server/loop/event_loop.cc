@@ -20,11 +20,12 @@ constexpr int kMaxEvents = 64;
 
 // Tells a test's guard (tests/fakes/loop_guard.cc), where there is one, that
 // this thread runs a loop from now on, or does not any more.
-void TellGuard(bool runs_loop) {
+enum class LoopState { kRuns, kEnded };
+void TellGuard(LoopState state) {
   using Tell = void (*)(bool);
   static const Tell tell =
       reinterpret_cast<Tell>(dlsym(RTLD_DEFAULT, "roundhouse_set_runs_loop"));
-  if (tell != nullptr) tell(runs_loop);
+  if (tell != nullptr) tell(state == LoopState::kRuns);
 }
 
 }  // namespace
@@ -150,9 +151,9 @@ void EventLoop::RunReady(int epoll_timeout_ms) {
 }
 
 void EventLoop::Run() {
-  TellGuard(true);
+  TellGuard(LoopState::kRuns);
   while (!quitting_) RunReady(idle_.empty() ? TimeoutMs() : 0);
-  TellGuard(false);
+  TellGuard(LoopState::kEnded);
   Finish();
 }
 

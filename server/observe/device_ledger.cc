@@ -105,8 +105,7 @@ void DeviceLedger::Started(int64_t at_ns, const wire::WaitTimes& waits,
   fills_bubble_ = fills_bubble;
 }
 
-void DeviceLedger::Computed(int64_t at_ns, const wire::WaitTimes& waits,
-                            bool last) {
+void DeviceLedger::Computed(int64_t at_ns, const wire::WaitTimes& waits) {
   const int64_t span = Advance(at_ns);
   const wire::WaitTimes known = Cut(waits, span);
   const int64_t waited = Sum(known);
@@ -115,7 +114,11 @@ void DeviceLedger::Computed(int64_t at_ns, const wire::WaitTimes& waits,
   for (int c = 0; c < wire::kWaitCauses; ++c) {
     total_.bubble_causes_ns[c] += known[c];
   }
-  if (last) computing_ = fills_bubble_ = false;
+}
+
+void DeviceLedger::Ended(int64_t at_ns, const wire::WaitTimes& waits) {
+  Computed(at_ns, waits);
+  computing_ = fills_bubble_ = false;
 }
 
 void DeviceLedger::GaveUp(int64_t now_ns) {

@@ -42,7 +42,9 @@ class DeviceLedger {
   // A computation begins; `waits` is why not earlier.
   void Started(int64_t at_ns, const wire::WaitTimes& waits, bool fills_bubble);
   // It went on until `at_ns`, but for `waits`.
-  void Computed(int64_t at_ns, const wire::WaitTimes& waits, bool last);
+  void Computed(int64_t at_ns, const wire::WaitTimes& waits);
+  // The same, and is over.
+  void Ended(int64_t at_ns, const wire::WaitTimes& waits);
   // What it was computing, if anything, was given up or died with its worker.
   void GaveUp(int64_t now_ns);
 

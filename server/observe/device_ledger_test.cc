@@ -46,8 +46,8 @@ TEST(DeviceLedgerTest, WhatASlotDidNotComputeIsBubbleOfItsCause) {
   WaitTimes before = Waits(WaitCause::kData, 15);
   before[static_cast<uint32_t>(WaitCause::kH2D)] = 5;
   ledger.Started(30, before, false);
-  ledger.Computed(60, Waits(WaitCause::kOptimizer, 10), false);
-  ledger.Computed(110, Waits(WaitCause::kD2H, 20), true);
+  ledger.Computed(60, Waits(WaitCause::kOptimizer, 10));
+  ledger.Ended(110, Waits(WaitCause::kD2H, 20));
   const DeviceTimes& total = ledger.total();
   EXPECT_EQ(total.idle_ns, 10);
   EXPECT_EQ(total.compute_ns, 20 + 30);
@@ -77,7 +77,7 @@ TEST(DeviceLedgerTest, AMicroBatchIsAccountedWhenItEnds) {
   ledger.SetBusy(true, 0);
   ledger.Started(0, {}, false);
   EXPECT_EQ(Sum(ledger.TakeNew(500)), 0);
-  ledger.Computed(1000, {}, true);
+  ledger.Ended(1000, {});
   const DeviceTimes fresh = ledger.TakeNew(1000);
   EXPECT_EQ(fresh.compute_ns, 1000);
   EXPECT_EQ(fresh.bubble_ns, 0);
@@ -95,7 +95,7 @@ TEST(DeviceLedgerTest, AtAJobsEndTheHostReduces) {
   DeviceLedger ledger(0);
   ledger.SetBusy(true, 0);
   ledger.Started(0, {}, false);
-  ledger.Computed(110, {}, true);
+  ledger.Ended(110, {});
   // No slot follows.
   ledger.SetBusy(false, 150);
   EXPECT_EQ(Of(ledger.total(), WaitCause::kOptimizer), 40);
@@ -117,10 +117,10 @@ TEST(DeviceLedgerTest, MoreWaitThanTimeIsCut) {
   DeviceLedger ledger(0);
   ledger.SetBusy(true, 0);
   ledger.Started(100, {}, false);
-  ledger.Computed(150, Waits(WaitCause::kMemory, 90), true);
+  ledger.Ended(150, Waits(WaitCause::kMemory, 90));
   EXPECT_EQ(ledger.total().compute_ns, 0);
   EXPECT_EQ(Of(ledger.total(), WaitCause::kMemory), 50);
-  ledger.Computed(120, {}, true);  // an older event: no time
+  ledger.Ended(120, {});  // an older event: no time
   EXPECT_EQ(Sum(ledger.total()), 150);
 }
 
@@ -128,9 +128,9 @@ TEST(DeviceLedgerTest, ComputationInAnothersBubbleIsCounted) {
   DeviceLedger ledger(0);
   ledger.SetBusy(true, 0);
   ledger.Started(0, {}, true);
-  ledger.Computed(40, Waits(WaitCause::kH2D, 10), true);
+  ledger.Ended(40, Waits(WaitCause::kH2D, 10));
   ledger.Started(40, {}, false);
-  ledger.Computed(90, {}, true);
+  ledger.Ended(90, {});
   EXPECT_EQ(ledger.total().filled_bubble_ns, 30);
   EXPECT_EQ(ledger.total().compute_ns, 80);
 }
@@ -139,7 +139,7 @@ TEST(DeviceLedgerTest, ASlotThatWasGivenUpComputedUntilTheNextWait) {
   DeviceLedger ledger(0);
   ledger.SetBusy(true, 0);
   ledger.Started(0, {}, false);
-  ledger.Computed(10, {}, false);
+  ledger.Computed(10, {});
   ledger.Started(100, Waits(WaitCause::kDependency, 60), false);
   EXPECT_EQ(ledger.total().compute_ns, 40);
   EXPECT_EQ(Of(ledger.total(), WaitCause::kDependency), 60);
@@ -195,9 +195,16 @@ TEST(DeviceLedgerTest, StatesSumToWallTimeAndCausesToBubbles) {
           ledger.Started(pass(), draw(), random() % 2 == 0);
           break;
         case 2:
-        case 3:
-          ledger.Computed(pass(), draw(), random() % 2 == 0);
+        case 3: {
+          const int64_t at = pass();
+          const wire::WaitTimes waits = draw();
+          if (random() % 2 == 0) {
+            ledger.Ended(at, waits);
+          } else {
+            ledger.Computed(at, waits);
+          }
           break;
+        }
         case 4:
           ledger.GaveUp(pass());
           break;
@@ -208,7 +215,7 @@ TEST(DeviceLedgerTest, StatesSumToWallTimeAndCausesToBubbles) {
           counted.idle_ns += fresh.idle_ns;
       }
     }
-    ledger.Computed(now, {}, true);
+    ledger.Ended(now, {});
     ledger.SetBusy(true, now);
     ledger.SetBusy(false, now);
     const DeviceTimes fresh = ledger.TakeNew(now);
@@ -227,7 +234,7 @@ TEST(DeviceLedgerTest, TheRatioIsOfTheWindow) {
     // Ten seconds of bubbles, then none.
     ledger.Started((second - 1) * kSecond, {}, false);
     const int64_t waited = second <= 10 ? kSecond / 2 : 0;
-    ledger.Computed(second * kSecond, Waits(WaitCause::kH2D, waited), true);
+    ledger.Ended(second * kSecond, Waits(WaitCause::kH2D, waited));
     ledger.TakeNew(second * kSecond);
   }
   EXPECT_EQ(ledger.BubbleRatio(10 * kSecond), 0);
@@ -244,7 +251,7 @@ TEST(DeviceLedgerTest, AWindowHasWhatCameInIt) {
     const auto cause = second <= 10 ? WaitCause::kData : WaitCause::kH2D;
     const int64_t end = second * kSecond;
     ledger.Started(end - kSecond / 4, Waits(cause, kSecond * 3 / 4), false);
-    ledger.Computed(end, {}, true);
+    ledger.Ended(end, {});
     ledger.TakeNew(end);
   }
   const DeviceTimes window = ledger.Window(10 * kSecond);

@@ -23,20 +23,6 @@ constexpr double kShareDecay = 0.9;
 
 double Seconds(int64_t ns) { return static_cast<double>(ns) * 1e-9; }
 
-SlotPassLabel LabelOf(SlotPass pass) {
-  switch (pass) {
-    case SlotPass::kForward:
-      return SlotPassLabel::kForward;
-    case SlotPass::kFused:
-      return SlotPassLabel::kFused;
-    case SlotPass::kBackward:
-      return SlotPassLabel::kBackward;
-    case SlotPass::kEvaluate:
-      return SlotPassLabel::kEvaluate;
-  }
-  return SlotPassLabel::kForward;
-}
-
 int64_t SumOf(const wire::WaitTimes& waits) {
   return std::accumulate(waits.begin(), waits.end(), int64_t{0});
 }
@@ -137,14 +123,21 @@ void DeviceReports::OnSlotStarted(DeviceId device, uint64_t attempt,
   histories_[Number(device)].Started(slot ? slot.mapped() : SlotFacts(),
                                      started.time_ns, SumOf(started.waits));
   ledgers_[Number(device)].Started(started.time_ns, started.waits,
-                                   started.fills_bubble != 0);
+                                   started.fills_bubble);
 }
 
 void DeviceReports::OnMicroBatchDone(DeviceId device,
                                      const wire::MicroBatchDone& done) {
-  ledgers_[Number(device)].Computed(done.time_ns, done.waits, done.last != 0);
-  histories_[Number(device)].Computed(done.time_ns, SumOf(done.waits),
-                                      done.last != 0);
+  DeviceLedger& ledger = ledgers_[Number(device)];
+  SlotHistory& history = histories_[Number(device)];
+  const int64_t waited_ns = SumOf(done.waits);
+  if (done.last) {
+    ledger.Ended(done.time_ns, done.waits);
+    history.Ended(done.time_ns, waited_ns);
+  } else {
+    ledger.Computed(done.time_ns, done.waits);
+    history.Computed(done.time_ns, waited_ns);
+  }
 }
 
 void DeviceReports::OnGivenUp(DeviceId device, uint64_t attempt) {
@@ -155,8 +148,8 @@ void DeviceReports::OnGivenUp(DeviceId device, uint64_t attempt) {
 }
 
 void DeviceReports::SetLinkRates(int device, double h2d, double d2h) {
-  metrics_.SetLinkRate(device, TransferDirection::kHostToDevice, h2d);
-  metrics_.SetLinkRate(device, TransferDirection::kDeviceToHost, d2h);
+  metrics_.SetLinkRate(device, wire::Direction::kH2D, h2d);
+  metrics_.SetLinkRate(device, wire::Direction::kD2H, d2h);
 }
 
 void DeviceReports::OnWorkerUp(DeviceId device) {
@@ -176,27 +169,26 @@ void DeviceReports::OnDeviceLost(DeviceId device) {
   ledgers_[Number(device)].Fence(MonotonicNs());
 }
 
-void DeviceReports::ObserveSlot(SlotPass pass, const wire::SlotDone& done) {
-  const SlotPassLabel label = LabelOf(pass);
+void DeviceReports::ObserveSlot(SlotKind kind, const wire::SlotDone& done) {
   const std::pair<SlotPhase, int64_t> phases[] = {
       {SlotPhase::kWait, done.wait_ns},
       {SlotPhase::kHostToDevice, done.h2d_ns},
       {SlotPhase::kCompute, done.compute_ns},
       {SlotPhase::kDeviceToHost, done.d2h_ns}};
   for (const auto& [phase, ns] : phases) {
-    metrics_.ObserveSlot(label, phase, absl::Nanoseconds(ns));
+    metrics_.ObserveSlot(kind, phase, absl::Nanoseconds(ns));
   }
 }
 
 void DeviceReports::OnSlot(const std::string& job, DeviceId device,
-                           SlotPass pass, const wire::SlotDone& done) {
+                           SlotKind kind, const wire::SlotDone& done) {
   const int index = Number(device);
   shares_[job] += static_cast<double>(done.compute_ns);
   memory_peak_bytes_[index] =
       std::max(memory_peak_bytes_[index], done.device_memory_peak_bytes);
   jobs_[index] = job;
   metrics_.CountSlot(index, SlotResult::kOk);
-  ObserveSlot(pass, done);
+  ObserveSlot(kind, done);
   if (samples_ != nullptr) samples_->AddSlot(index, done);
   AddTransfers(index, done);
   MutexLock lock(mutex_);
@@ -210,13 +202,14 @@ void DeviceReports::OnSlot(const std::string& job, DeviceId device,
 
 void DeviceReports::AddTransfers(int device, const wire::SlotDone& done) {
   const int64_t busy_ns[wire::kDirections] = {done.h2d_ns, done.d2h_ns};
-  for (int d = 0; d < wire::kDirections; ++d) {
-    const auto direction = static_cast<TransferDirection>(d);
+  for (const wire::Direction direction : wire::kEachDirection) {
+    const int d = static_cast<int>(direction);
     links_[device].busy_ns[d] += busy_ns[d];
     metrics_.AddLinkBusy(device, direction, absl::Nanoseconds(busy_ns[d]));
-    for (int p = 0; p < wire::kPurposes; ++p) {
-      metrics_.AddTransfer(device, direction, static_cast<TransferPurpose>(p),
-                           static_cast<int64_t>(done.bytes[d][p]));
+    for (const wire::Purpose purpose : wire::kEachPurpose) {
+      metrics_.AddTransfer(
+          device, direction, purpose,
+          static_cast<int64_t>(done.bytes[d][static_cast<int>(purpose)]));
     }
   }
 }
@@ -235,12 +228,11 @@ void DeviceReports::OnSlotFailed(DeviceId device) {
 
 void DeviceReports::OnSampleDone(DeviceId device,
                                  const wire::SampleDone& done) {
-  ledgers_[Number(device)].Computed(done.ended_ns, {}, true);
-  histories_[Number(device)].Computed(done.ended_ns, 0, true);
+  ledgers_[Number(device)].Ended(done.ended_ns, {});
+  histories_[Number(device)].Ended(done.ended_ns, 0);
   const auto bytes = static_cast<int64_t>(done.weight_bytes);
-  metrics_.AddTransfer(
-      Number(device), static_cast<TransferDirection>(wire::Direction::kH2D),
-      static_cast<TransferPurpose>(wire::Purpose::kWeights), bytes);
+  metrics_.AddTransfer(Number(device), wire::Direction::kH2D,
+                       wire::Purpose::kWeights, bytes);
   MutexLock lock(mutex_);
   infos_[Number(device)].h2d_bytes += bytes;
 }
@@ -285,12 +277,12 @@ void DeviceReports::PublishLink(int device, int64_t now_ns) {
     link.samples.pop_front();
   }
   const LinkUse::Sample& then = link.samples.front();
-  for (int d = 0; d < wire::kDirections; ++d) {
+  for (const wire::Direction direction : wire::kEachDirection) {
+    const int d = static_cast<int>(direction);
     const auto busy = static_cast<double>(now.busy_ns[d] - then.busy_ns[d]);
     const auto span = static_cast<double>(now_ns - then.at_ns);
     link.ratio[d] = span > 0 ? std::min(1.0, busy / span) : 0;
-    metrics_.SetLinkUtilization(device, static_cast<TransferDirection>(d),
-                                link.ratio[d]);
+    metrics_.SetLinkUtilization(device, direction, link.ratio[d]);
   }
 }
 

@@ -18,9 +18,9 @@
 #include "server/observe/device_info.h"
 #include "server/observe/device_ledger.h"
 #include "server/observe/metrics.h"
-#include "server/observe/sample_log.h"
 #include "server/observe/slot_history.h"
 #include "server/observe/status_board.h"
+#include "server/observe/timing_log.h"
 #include "server/workers/worker_pool.h"
 
 namespace roundhouse {
@@ -29,7 +29,7 @@ struct DeviceReportsOptions {
   uint64_t memory_bytes = 0;  // of each device
   int threads = 1;
   double link_gbps = 0;  // 10^9 bits per second each way; 0: as workers say
-  SampleLog* samples = nullptr;  // test only; outlives it
+  TimingLog* samples = nullptr;  // test only; outlives it
 };
 
 class DeviceReports {
@@ -53,7 +53,7 @@ class DeviceReports {
   void OnWorkerUp(DeviceId device);
   void OnWorkerDown(DeviceId device);
   void OnDeviceLost(DeviceId device);
-  void OnSlot(const std::string& job, DeviceId device, SlotPass pass,
+  void OnSlot(const std::string& job, DeviceId device, SlotKind kind,
               const wire::SlotDone& done);
   void OnSlotReplayed(DeviceId device);
   void OnSlotFailed(DeviceId device);
@@ -89,7 +89,7 @@ class DeviceReports {
 
   // Bytes per second.
   void SetLinkRates(int device, double h2d, double d2h);
-  void ObserveSlot(SlotPass pass, const wire::SlotDone& done);
+  void ObserveSlot(SlotKind kind, const wire::SlotDone& done);
   void AddTransfers(int device, const wire::SlotDone& done);
   void PublishTimes(int device, int64_t now_ns);
   void PublishLink(int device, int64_t now_ns);
@@ -98,7 +98,7 @@ class DeviceReports {
   const WorkerPool& pool_;
   ServerMetrics& metrics_;
   const bool link_is_given_;
-  SampleLog* const samples_;
+  TimingLog* const samples_;
   bool busy_ = false;
   std::vector<DeviceLedger> ledgers_;
   std::vector<SlotHistory> histories_;

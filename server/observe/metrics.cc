@@ -19,10 +19,10 @@ const char* Label(DeviceTime state) {
   constexpr const char* kNames[] = {"compute", "bubble", "idle", "fenced"};
   return kNames[static_cast<int>(state)];
 }
-const char* Label(TransferDirection direction) {
-  return direction == TransferDirection::kHostToDevice ? "h2d" : "d2h";
+const char* Label(wire::Direction direction) {
+  return direction == wire::Direction::kH2D ? "h2d" : "d2h";
 }
-const char* Label(TransferPurpose purpose) {
+const char* Label(wire::Purpose purpose) {
   constexpr const char* kNames[] = {"weights", "gradients", "activations",
                                     "other"};
   return kNames[static_cast<int>(purpose)];
@@ -31,9 +31,19 @@ const char* Label(SlotResult result) {
   constexpr const char* kNames[] = {"ok", "replayed", "failed"};
   return kNames[static_cast<int>(result)];
 }
-const char* Label(SlotPassLabel pass) {
-  constexpr const char* kNames[] = {"forward", "fused", "backward", "evaluate"};
-  return kNames[static_cast<int>(pass)];
+const char* Label(SlotKind kind) {
+  switch (kind) {
+    case SlotKind::kForward:
+      return "forward";
+    case SlotKind::kFused:
+      return "fused";
+    case SlotKind::kBackward:
+      return "backward";
+    case SlotKind::kEvaluate:
+      return "evaluate";
+  }
+  ROUNDHOUSE_CHECK(false) << "slot kind " << static_cast<uint32_t>(kind);
+  return "";
 }
 const char* Label(SlotPhase phase) {
   constexpr const char* kNames[] = {"wait", "h2d", "compute", "d2h"};
@@ -48,14 +58,13 @@ const char* Label(ArenaUse use) {
 constexpr DeviceTime kDeviceTimes[] = {DeviceTime::kCompute,
                                        DeviceTime::kBubble, DeviceTime::kIdle,
                                        DeviceTime::kFenced};
-constexpr TransferDirection kDirections[] = {TransferDirection::kHostToDevice,
-                                             TransferDirection::kDeviceToHost};
-constexpr TransferPurpose kPurposes[] = {
-    TransferPurpose::kWeights, TransferPurpose::kGradients,
-    TransferPurpose::kActivations, TransferPurpose::kOther};
-constexpr SlotPassLabel kPasses[] = {
-    SlotPassLabel::kForward, SlotPassLabel::kFused, SlotPassLabel::kBackward,
-    SlotPassLabel::kEvaluate};
+constexpr wire::Direction kDirections[] = {wire::Direction::kH2D,
+                                           wire::Direction::kD2H};
+constexpr wire::Purpose kPurposes[] = {
+    wire::Purpose::kWeights, wire::Purpose::kGradients,
+    wire::Purpose::kActivations, wire::Purpose::kOther};
+constexpr SlotKind kKinds[] = {SlotKind::kForward, SlotKind::kFused,
+                               SlotKind::kBackward, SlotKind::kEvaluate};
 constexpr SlotPhase kPhases[] = {SlotPhase::kWait, SlotPhase::kHostToDevice,
                                  SlotPhase::kCompute, SlotPhase::kDeviceToHost};
 constexpr SlotResult kResults[] = {SlotResult::kOk, SlotResult::kReplayed,
@@ -66,7 +75,7 @@ double Seconds(absl::Duration time) { return absl::ToDoubleSeconds(time); }
 using prometheus::Labels;
 
 Labels Of(int device) { return {{"device", absl::StrCat(device)}}; }
-Labels Of(int device, TransferDirection direction) {
+Labels Of(int device, wire::Direction direction) {
   return {{"device", absl::StrCat(device)}, {"direction", Label(direction)}};
 }
 
@@ -150,10 +159,10 @@ void ServerMetrics::AddZeros() {
   parts_->slots.recovery.Add({});
   parts_->jobs.queue_wait.Add({{"class", "normal"}});
   CountSumExchanges(0, 0);
-  for (SlotPassLabel pass : kPasses) {
+  for (SlotKind kind : kKinds) {
     for (SlotPhase phase : kPhases) {
       parts_->slots.duration.Add(
-          {{"pass", Label(pass)}, {"phase", Label(phase)}});
+          {{"pass", Label(kind)}, {"phase", Label(phase)}});
     }
   }
 }
@@ -177,8 +186,8 @@ void ServerMetrics::AddDevice(int device) {
               absl::ZeroDuration());
   }
   AddFilledBubble(device, absl::ZeroDuration());
-  for (TransferDirection direction : kDirections) {
-    for (TransferPurpose purpose : kPurposes) {
+  for (wire::Direction direction : kDirections) {
+    for (wire::Purpose purpose : kPurposes) {
       AddTransfer(device, direction, purpose, 0);
     }
     AddLinkBusy(device, direction, absl::ZeroDuration());
@@ -192,11 +201,15 @@ void ServerMetrics::AddDevice(int device) {
   SetBubbleRatio(device, 0);
   SetDeviceMemory(device, 0);
   SetDevicePinned(device, 0);
-  SetDeviceUp(device, false);
+  SetDeviceDown(device);
 }
 
-void ServerMetrics::SetDeviceUp(int device, bool up) {
-  parts_->devices.up.Add(Of(device)).Set(up ? 1 : 0);
+void ServerMetrics::SetDeviceUp(int device) {
+  parts_->devices.up.Add(Of(device)).Set(1);
+}
+
+void ServerMetrics::SetDeviceDown(int device) {
+  parts_->devices.up.Add(Of(device)).Set(0);
 }
 
 void ServerMetrics::SetDeviceMemory(int device, int64_t used_bytes) {
@@ -229,24 +242,24 @@ void ServerMetrics::SetBubbleRatio(int device, double ratio) {
   parts_->devices.bubble_ratio.Add(Of(device)).Set(ratio);
 }
 
-void ServerMetrics::AddTransfer(int device, TransferDirection direction,
-                                TransferPurpose purpose, int64_t bytes) {
+void ServerMetrics::AddTransfer(int device, wire::Direction direction,
+                                wire::Purpose purpose, int64_t bytes) {
   Labels labels = Of(device, direction);
   labels["purpose"] = Label(purpose);
   parts_->links.bytes.Add(labels).Increment(static_cast<double>(bytes));
 }
 
-void ServerMetrics::AddLinkBusy(int device, TransferDirection direction,
+void ServerMetrics::AddLinkBusy(int device, wire::Direction direction,
                                 absl::Duration time) {
   parts_->links.busy.Add(Of(device, direction)).Increment(Seconds(time));
 }
 
-void ServerMetrics::SetLinkUtilization(int device, TransferDirection direction,
+void ServerMetrics::SetLinkUtilization(int device, wire::Direction direction,
                                        double ratio) {
   parts_->links.utilization.Add(Of(device, direction)).Set(ratio);
 }
 
-void ServerMetrics::SetLinkRate(int device, TransferDirection direction,
+void ServerMetrics::SetLinkRate(int device, wire::Direction direction,
                                 double bytes_per_second) {
   parts_->links.rate.Add(Of(device, direction)).Set(bytes_per_second);
 }
@@ -266,9 +279,9 @@ void ServerMetrics::CountSumExchanges(int64_t ok, int64_t failed) {
       .Increment(static_cast<double>(failed));
 }
 
-void ServerMetrics::ObserveSlot(SlotPassLabel pass, SlotPhase phase,
+void ServerMetrics::ObserveSlot(SlotKind kind, SlotPhase phase,
                                 absl::Duration time) {
-  parts_->slots.duration.Add({{"pass", Label(pass)}, {"phase", Label(phase)}})
+  parts_->slots.duration.Add({{"pass", Label(kind)}, {"phase", Label(phase)}})
       .Observe(Seconds(time));
 }
 

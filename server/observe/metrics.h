@@ -22,7 +22,9 @@
 
 #include "absl/time/time.h"
 #include "base/job_state.h"
+#include "base/wire/events.h"
 #include "base/wire/wait_cause.h"
+#include "base/work_kinds.h"
 #include "prometheus/metric_family.h"
 
 namespace roundhouse {
@@ -32,10 +34,7 @@ inline constexpr size_t kMaxJobsWithMetrics = 100;
 
 // The four sum to wall time.  Bubble: idle while an admitted job has work.
 enum class DeviceTime { kCompute, kBubble, kIdle, kFenced };
-enum class TransferDirection { kHostToDevice, kDeviceToHost };
-enum class TransferPurpose { kWeights, kGradients, kActivations, kOther };
 enum class SlotResult { kOk, kReplayed, kFailed };
-enum class SlotPassLabel { kForward, kFused, kBackward, kEvaluate };
 enum class SlotPhase { kWait, kHostToDevice, kCompute, kDeviceToHost };
 // "h2d_wait", as the label has it.
 const char* WaitCauseName(wire::WaitCause cause);
@@ -58,7 +57,8 @@ class ServerMetrics {
 
   // Makes the device's series, at zero.
   void AddDevice(int device);
-  void SetDeviceUp(int device, bool up);
+  void SetDeviceUp(int device);
+  void SetDeviceDown(int device);
   void SetDeviceMemory(int device, int64_t used_bytes);
   void SetDevicePinned(int device, int64_t bytes);
   void AddDeviceTime(int device, DeviceTime state, absl::Duration time);
@@ -67,21 +67,19 @@ class ServerMetrics {
   void AddFilledBubble(int device, absl::Duration time);
   // The ratio of the last 10 s.
   void SetBubbleRatio(int device, double ratio);
-  void AddTransfer(int device, TransferDirection direction,
-                   TransferPurpose purpose, int64_t bytes);
-  void AddLinkBusy(int device, TransferDirection direction,
-                   absl::Duration time);
+  void AddTransfer(int device, wire::Direction direction, wire::Purpose purpose,
+                   int64_t bytes);
+  void AddLinkBusy(int device, wire::Direction direction, absl::Duration time);
   // The utilization of the last 10 s.
-  void SetLinkUtilization(int device, TransferDirection direction,
-                          double ratio);
+  void SetLinkUtilization(int device, wire::Direction direction, double ratio);
   // In each direction, where it is known.
-  void SetLinkRate(int device, TransferDirection direction,
+  void SetLinkRate(int device, wire::Direction direction,
                    double bytes_per_second);
   // What NVML says of CUDA devices (gpu_series.h has its thread).
   GpuSeries& gpus();
   void CountSlot(int device, SlotResult result);
   void CountSumExchanges(int64_t ok, int64_t failed);
-  void ObserveSlot(SlotPassLabel pass, SlotPhase phase, absl::Duration time);
+  void ObserveSlot(SlotKind kind, SlotPhase phase, absl::Duration time);
   void ObserveDispatchLatency(absl::Duration time);
   void ObserveStep(absl::Duration time);
   // A unit's reductions in one step and its update.

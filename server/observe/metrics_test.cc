@@ -39,7 +39,7 @@ wire::Gpu SomeGpu() {
 void Touch(ServerMetrics* m) {
   m->AddDevice(0);
   m->AddDevice(1);
-  m->SetDeviceUp(0, true);
+  m->SetDeviceUp(0);
   m->SetDeviceMemory(0, 1 << 20);
   m->SetDevicePinned(0, 1 << 30);
   m->AddDeviceTime(0, DeviceTime::kCompute, absl::Milliseconds(1500));
@@ -47,19 +47,17 @@ void Touch(ServerMetrics* m) {
   m->AddBubble(0, wire::WaitCause::kOptimizer, absl::Milliseconds(250));
   m->AddFilledBubble(0, absl::Milliseconds(125));
   m->SetBubbleRatio(0, 0.125);
-  m->AddLinkBusy(0, TransferDirection::kDeviceToHost, absl::Seconds(2));
-  m->SetLinkUtilization(0, TransferDirection::kDeviceToHost, 0.5);
-  m->SetLinkRate(0, TransferDirection::kHostToDevice, 1.25e8);
-  m->SetLinkRate(0, TransferDirection::kDeviceToHost, 1.5e8);
+  m->AddLinkBusy(0, wire::Direction::kD2H, absl::Seconds(2));
+  m->SetLinkUtilization(0, wire::Direction::kD2H, 0.5);
+  m->SetLinkRate(0, wire::Direction::kH2D, 1.25e8);
+  m->SetLinkRate(0, wire::Direction::kD2H, 1.5e8);
   m->gpus().Set(0, SomeGpu());
   m->gpus().CountProbeFailures(1);
   m->gpus().CountXidErrors(0, 2);
-  m->AddTransfer(0, TransferDirection::kHostToDevice, TransferPurpose::kWeights,
-                 4096);
+  m->AddTransfer(0, wire::Direction::kH2D, wire::Purpose::kWeights, 4096);
   m->CountSlot(1, SlotResult::kReplayed);
   m->CountSumExchanges(5, 1);
-  m->ObserveSlot(SlotPassLabel::kFused, SlotPhase::kCompute,
-                 absl::Milliseconds(3));
+  m->ObserveSlot(SlotKind::kFused, SlotPhase::kCompute, absl::Milliseconds(3));
   m->ObserveDispatchLatency(absl::Microseconds(30));
   m->ObserveStep(absl::Milliseconds(40));
   m->ObserveOptimizer(absl::Milliseconds(4));
@@ -242,8 +240,8 @@ TEST(MetricsTest, SeriesAreBounded) {
   auto m = Start();
   for (int d = 0; d < 16; ++d) {
     m->AddDevice(d);
-    m->SetLinkRate(d, TransferDirection::kHostToDevice, 1);
-    m->SetLinkRate(d, TransferDirection::kDeviceToHost, 1);
+    m->SetLinkRate(d, wire::Direction::kH2D, 1);
+    m->SetLinkRate(d, wire::Direction::kD2H, 1);
     m->gpus().Set(d, SomeGpu());
   }
   Touch(m.get());

@@ -27,22 +27,26 @@ void SlotHistory::Started(const SlotFacts& facts, int64_t at_ns,
                     .started_ns = at_ns,
                     .ended_ns = at_ns,
                     .slots = 1,
-                    .passes = 1u << static_cast<uint32_t>(facts.pass),
+                    .passes = PassBit(facts.kind),
                     .first_step = facts.step,
                     .last_step = facts.step,
                     .layers = facts.layers};
   told_ns_ = at_ns;
 }
 
-void SlotHistory::Computed(int64_t at_ns, int64_t waited_ns, bool last) {
+void SlotHistory::Computed(int64_t at_ns, int64_t waited_ns) {
   if (!open_.has_value()) return;
   const int64_t span = std::max<int64_t>(0, at_ns - told_ns_);
   open_->compute_ns += span - std::clamp<int64_t>(waited_ns, 0, span);
   told_ns_ += span;
-  if (last) Close(told_ns_);
 }
 
-void SlotHistory::GaveUp(int64_t now_ns) { Computed(now_ns, 0, true); }
+void SlotHistory::Ended(int64_t at_ns, int64_t waited_ns) {
+  Computed(at_ns, waited_ns);
+  if (open_.has_value()) Close(told_ns_);
+}
+
+void SlotHistory::GaveUp(int64_t now_ns) { Ended(now_ns, 0); }
 
 // The block that takes in `slot`; null: it is one of its own.
 SlotBlock* SlotHistory::BlockFor(const SlotBlock& slot) {

@@ -18,8 +18,8 @@
 #include <string>
 #include <vector>
 
+#include "base/work_kinds.h"
 #include "scheduler/plan/plan.h"
-#include "scheduler/plan/step_plan.h"
 
 namespace roundhouse {
 
@@ -33,9 +33,15 @@ inline constexpr size_t kMaxSlotBlocks = 1210;
 struct SlotFacts {
   std::string job;  // its id; "": a sample
   int64_t step = 0;
-  SlotPass pass = SlotPass::kForward;
+  SlotKind kind = SlotKind::kForward;
   LayerRange layers;
 };
+
+// The bit of SlotBlock::passes; the status page numbers them from 0.
+constexpr uint32_t PassBit(SlotKind kind) {
+  return 1u << (static_cast<uint32_t>(kind) -
+                static_cast<uint32_t>(SlotKind::kForward));
+}
 
 struct SlotBlock {
   std::string job;
@@ -43,7 +49,7 @@ struct SlotBlock {
   int64_t ended_ns = 0;
   int64_t compute_ns = 0;  // of that time
   int64_t slots = 0;
-  uint32_t passes = 0;  // bit 1 << SlotPass
+  uint32_t passes = 0;  // of PassBit
   int64_t first_step = 0;
   int64_t last_step = 0;
   LayerRange layers;  // from the lowest to the highest
@@ -56,7 +62,9 @@ class SlotHistory {
   // A computation begins, after a wait of `waited_ns`.
   void Started(const SlotFacts& facts, int64_t at_ns, int64_t waited_ns);
   // It went on until `at_ns`, but for `waited_ns`.
-  void Computed(int64_t at_ns, int64_t waited_ns, bool last);
+  void Computed(int64_t at_ns, int64_t waited_ns);
+  // The same, and is over.
+  void Ended(int64_t at_ns, int64_t waited_ns);
   // What it was computing, if anything, was given up or died with its worker.
   void GaveUp(int64_t now_ns);
 

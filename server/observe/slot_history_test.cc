@@ -11,20 +11,20 @@ namespace {
 constexpr int64_t kMs = 1'000'000;
 
 SlotFacts Slot(const std::string& job, int64_t step = 1,
-               SlotPass pass = SlotPass::kForward, LayerRange layers = {0, 1}) {
-  return {.job = job, .step = step, .pass = pass, .layers = layers};
+               SlotKind kind = SlotKind::kForward, LayerRange layers = {0, 1}) {
+  return {.job = job, .step = step, .kind = kind, .layers = layers};
 }
 
 // From `from_ms` to `to_ms`, computing all the time.
 void RunSlot(SlotHistory& history, const SlotFacts& slot, int64_t from_ms,
              int64_t to_ms) {
   history.Started(slot, from_ms * kMs, 0);
-  history.Computed(to_ms * kMs, 0, true);
+  history.Ended(to_ms * kMs, 0);
 }
 
 TEST(SlotHistoryTest, SlotsAndTheGapsBetweenThem) {
   SlotHistory history(0);
-  RunSlot(history, Slot("job-1", 7, SlotPass::kBackward, {2, 3}), 100, 300);
+  RunSlot(history, Slot("job-1", 7, SlotKind::kBackward, {2, 3}), 100, 300);
   RunSlot(history, Slot("job-1", 8), 450, 700);
   const auto blocks = history.Recent(1000 * kMs);
   ASSERT_EQ(blocks.size(), 2u);
@@ -33,7 +33,7 @@ TEST(SlotHistoryTest, SlotsAndTheGapsBetweenThem) {
   EXPECT_EQ(blocks[0].ended_ns, 300 * kMs);
   EXPECT_EQ(blocks[0].compute_ns, 200 * kMs);
   EXPECT_EQ(blocks[0].slots, 1);
-  EXPECT_EQ(blocks[0].passes, 1u << static_cast<int>(SlotPass::kBackward));
+  EXPECT_EQ(blocks[0].passes, PassBit(SlotKind::kBackward));
   EXPECT_EQ(blocks[0].first_step, 7);
   EXPECT_EQ(blocks[0].layers, (LayerRange{2, 3}));
   EXPECT_EQ(blocks[1].started_ns, 450 * kMs);
@@ -42,16 +42,16 @@ TEST(SlotHistoryTest, SlotsAndTheGapsBetweenThem) {
 TEST(SlotHistoryTest, WaitsWithinASlotAreNoComputation) {
   SlotHistory history(0);
   history.Started(Slot("job-1"), 0, 0);
-  history.Computed(100 * kMs, 30 * kMs, false);
-  history.Computed(200 * kMs, 500 * kMs, true);  // cannot be
+  history.Computed(100 * kMs, 30 * kMs);
+  history.Ended(200 * kMs, 500 * kMs);  // cannot be
   EXPECT_EQ(history.Recent(200 * kMs).at(0).compute_ns, 70 * kMs);
 }
 
 TEST(SlotHistoryTest, ShortSlotsOfAJobAreOneBlock) {
   SlotHistory history(0);
-  RunSlot(history, Slot("job-1", 5, SlotPass::kForward, {2, 3}), 0, 10);
+  RunSlot(history, Slot("job-1", 5, SlotKind::kForward, {2, 3}), 0, 10);
   RunSlot(history, Slot("job-2"), 10, 20);
-  RunSlot(history, Slot("job-1", 4, SlotPass::kBackward, {0, 2}), 20, 40);
+  RunSlot(history, Slot("job-1", 4, SlotKind::kBackward, {0, 2}), 20, 40);
   RunSlot(history, Slot("job-2"), 50, 60);
   RunSlot(history, Slot("job-2"), 99, 111);   // too long after the block began
   RunSlot(history, Slot("job-2"), 111, 112);  // in the next period
@@ -60,8 +60,8 @@ TEST(SlotHistoryTest, ShortSlotsOfAJobAreOneBlock) {
   EXPECT_EQ(blocks[0].ended_ns, 40 * kMs);
   EXPECT_EQ(blocks[0].compute_ns, 30 * kMs);
   EXPECT_EQ(blocks[0].slots, 2);
-  EXPECT_EQ(blocks[0].passes, 1u << static_cast<int>(SlotPass::kForward) |
-                                  1u << static_cast<int>(SlotPass::kBackward));
+  EXPECT_EQ(blocks[0].passes,
+            PassBit(SlotKind::kForward) | PassBit(SlotKind::kBackward));
   EXPECT_EQ(blocks[0].first_step, 4);
   EXPECT_EQ(blocks[0].last_step, 5);
   EXPECT_EQ(blocks[0].layers, (LayerRange{0, 3}));
@@ -75,7 +75,7 @@ TEST(SlotHistoryTest, ShortSlotsOfAJobAreOneBlock) {
 TEST(SlotHistoryTest, TheOneUnderWayEndsNow) {
   SlotHistory history(0);
   history.Started(Slot("job-1"), 100 * kMs, 0);
-  history.Computed(150 * kMs, 20 * kMs, false);
+  history.Computed(150 * kMs, 20 * kMs);
   const auto blocks = history.Recent(170 * kMs);
   ASSERT_EQ(blocks.size(), 1u);
   EXPECT_EQ(blocks[0].ended_ns, 170 * kMs);
@@ -98,7 +98,7 @@ TEST(SlotHistoryTest, ASlotThatWasGivenUpEndsThen) {
   EXPECT_EQ(blocks[1].ended_ns, 700 * kMs);
   // Nothing is kept of a slot that nobody began.
   history.GaveUp(900 * kMs);
-  history.Computed(950 * kMs, 0, true);
+  history.Ended(950 * kMs, 0);
   EXPECT_EQ(history.Recent(950 * kMs).size(), 3u);
 }
 

@@ -21,15 +21,15 @@ constexpr WaitCause kWaitOrder[] = {
     WaitCause::kH2D};
 static_assert(std::size(kWaitOrder) == wire::kWaitCauses);
 
-absl::string_view SlotKindName(wire::SlotKind kind) {
+absl::string_view SlotKindName(SlotKind kind) {
   switch (kind) {
-    case wire::SlotKind::kForward:
+    case SlotKind::kForward:
       return "forward";
-    case wire::SlotKind::kFused:
+    case SlotKind::kFused:
       return "fused";
-    case wire::SlotKind::kBackward:
+    case SlotKind::kBackward:
       return "backward";
-    case wire::SlotKind::kEvaluate:
+    case SlotKind::kEvaluate:
       return "evaluate";
   }
   return "?";
@@ -55,13 +55,13 @@ struct HostTrack {
   absl::string_view kind;
 };
 
-HostTrack TrackOf(wire::HostOpKind kind) {
+HostTrack TrackOf(HostOpKind kind) {
   switch (kind) {
-    case wire::HostOpKind::kGather:
+    case HostOpKind::kGather:
       return {TraceTrack::kGather, "gather"};
-    case wire::HostOpKind::kReduce:
+    case HostOpKind::kReduce:
       return {TraceTrack::kReduce, "reduce"};
-    case wire::HostOpKind::kUpdate:
+    case HostOpKind::kUpdate:
       break;
   }
   return {TraceTrack::kOptimizer, "optimizer"};
@@ -184,13 +184,14 @@ void TraceRecorder::OnSlotCommand(const std::string& job,
                           .layer_end = static_cast<int>(command.last_layer) + 1,
                           .step = static_cast<int64_t>(command.step)};
   const auto step = static_cast<int64_t>(command.step);
-  if (command.train != 0) {
+  if (command.mode == wire::StepMode::kTrain) {
     int64_t& newest = newest_step_[job];
     newest = std::max(newest, step);
   }
   if (task_ == nullptr) return;
-  command.trace = 1;
-  if (!recording() && job == job_ && command.train != 0 && step > after_step_) {
+  command.trace = true;
+  if (!recording() && job == job_ && command.mode == wire::StepMode::kTrain &&
+      step > after_step_) {
     Start(step, now_ns);
   }
 }
@@ -272,10 +273,12 @@ void TraceRecorder::OnDeviceMessage(int device, const wire::Message& message,
   if (const auto* started = std::get_if<wire::SlotStarted>(&body)) {
     OnStarted(device, *started);
   } else if (const auto* done = std::get_if<wire::MicroBatchDone>(&body)) {
+    if (done->last) devices_[device].computing = 0;
     OnComputed(device, done->slot, done->time_ns, done->waits,
-               static_cast<int>(done->index), done->last != 0);
+               static_cast<int>(done->index));
   } else if (const auto* sample = std::get_if<wire::SampleDone>(&body)) {
-    OnComputed(device, sample->sample, sample->ended_ns, {}, -1, true);
+    devices_[device].computing = 0;
+    OnComputed(device, sample->sample, sample->ended_ns, {}, -1);
   } else if (const auto* out = std::get_if<wire::Withdrawn>(&body)) {
     OnGivenUp(device, out->slot, now_ns);
   } else if (const auto* failed = std::get_if<wire::Failed>(&body)) {
@@ -296,10 +299,8 @@ void TraceRecorder::OnStarted(int device, const wire::SlotStarted& started) {
 }
 
 void TraceRecorder::OnComputed(int device, uint64_t slot, int64_t until_ns,
-                               const wire::WaitTimes& waits, int micro_batch,
-                               bool last) {
+                               const wire::WaitTimes& waits, int micro_batch) {
   Device& told = devices_[device];
-  if (last) told.computing = 0;
   if (!recording()) return;
   const int64_t waited =
       std::accumulate(waits.begin(), waits.end(), int64_t{0});

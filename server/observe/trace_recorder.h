@@ -33,7 +33,7 @@ namespace roundhouse {
 
 // A host operation that is done.
 struct HostOpTimes {
-  wire::HostOpKind kind = wire::HostOpKind::kGather;
+  HostOpKind kind = HostOpKind::kGather;
   int unit = 0;
   int64_t step = 0;
   int64_t started_ns = 0;
@@ -101,7 +101,7 @@ class TraceRecorder {
 
   void OnStarted(int device, const wire::SlotStarted& started);
   void OnComputed(int device, uint64_t slot, int64_t until_ns,
-                  const wire::WaitTimes& waits, int micro_batch, bool last);
+                  const wire::WaitTimes& waits, int micro_batch);
   void OnGivenUp(int device, uint64_t slot, int64_t now_ns);
   // Adds what [told_ns, until_ns) was: computing, or waiting for one thing.
   void AddSpan(int device, TraceTrack track, absl::string_view kind,

@@ -26,8 +26,8 @@ wire::RunSlot Command(uint64_t slot, int64_t step) {
   wire::RunSlot command;
   command.slot = slot;
   command.step = static_cast<uint64_t>(step);
-  command.train = 1;
-  command.kind = wire::SlotKind::kBackward;
+  command.mode = wire::StepMode::kTrain;
+  command.kind = SlotKind::kBackward;
   command.first_layer = 2;
   command.last_layer = 4;
   return command;
@@ -49,7 +49,7 @@ class TraceRecorderTest : public testing::Test {
             const std::string& job = "a") {
     wire::RunSlot command = Command(slot, step);
     recorder_.OnSlotCommand(job, command, now);
-    return command.trace != 0;
+    return command.trace;
   }
   void Started(int device, uint64_t slot, int64_t at, wire::WaitTimes waits) {
     ledgers_[device].Started(at, waits, false);
@@ -58,10 +58,14 @@ class TraceRecorderTest : public testing::Test {
   }
   void Computed(int device, uint64_t slot, int64_t at, wire::WaitTimes waits,
                 bool last) {
-    ledgers_[device].Computed(at, waits, last);
+    if (last) {
+      ledgers_[device].Ended(at, waits);
+    } else {
+      ledgers_[device].Computed(at, waits);
+    }
     Tell(device, wire::MicroBatchDone{.slot = slot,
                                       .index = 5,
-                                      .last = last ? 1u : 0u,
+                                      .last = last,
                                       .time_ns = at,
                                       .waits = waits});
   }
@@ -128,7 +132,7 @@ TEST_F(TraceRecorderTest, ARecordingIsOfWholeSteps) {
                  {WaitCause::kH2D, 10}}));
   Computed(0, 3, 2250, Waits({{WaitCause::kD2H, 20}}), false);
   Computed(0, 3, 2300, {}, true);
-  recorder_.OnHostOp("a", {.kind = wire::HostOpKind::kUpdate,
+  recorder_.OnHostOp("a", {.kind = HostOpKind::kUpdate,
                            .unit = 2,
                            .step = 8,
                            .started_ns = 2310,

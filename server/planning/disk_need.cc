@@ -55,7 +55,7 @@ int64_t CheckpointsAtOnce(const JobSpec& spec, int64_t start_step) {
 DiskNeed DiskNeedOf(const ResolvedSpec& spec, const ModelConfig& model,
                     int64_t start_step) {
   const AdapterConfig adapter = spec.adapter();
-  const DType dtype = ComputeDtype(spec.dtype());
+  const DType dtype = spec.dtype();
   const std::vector<UnitSpec> units = TrainingUnits(model, adapter);
   DiskNeed need;
   uint64_t optimizer_bytes = 0;
@@ -78,10 +78,9 @@ absl::Status CheckDisk(const DiskNeed& need, uint64_t free_bytes,
                        const std::string& directory) {
   if (need.total_bytes() <= free_bytes) return absl::OkStatus();
   return FieldError(
-      absl::StatusCode::kResourceExhausted, "STORAGE_FULL",
+      absl::StatusCode::kResourceExhausted, FieldReason::kStorageFull,
       "model_name_or_path",
-      absl::StrCat("model_name_or_path: the job needs ",
-                   ByteText(need.total_bytes()), " of disk (",
+      absl::StrCat("the job needs ", ByteText(need.total_bytes()), " of disk (",
                    need.checkpoint_count, " checkpoints at once of ",
                    ByteText(need.checkpoint_bytes),
                    " each, see save_steps and save_total_limit, and ",

@@ -27,8 +27,7 @@ TEST(DiskNeedTest, IsWhatTheFilesHold) {
             Spec(absl::StrCat("max_steps: 1\nmethod: ", method,
                               "\ndtype: ", rest, "\n")),
             2);
-        TrainingStateOptions options =
-            TestStateOptions(tied, ComputeDtype(spec.dtype()));
+        TrainingStateOptions options = TestStateOptions(tied, spec.dtype());
         options.adapter = spec.adapter();
         options.stale = absl::StrContains(rest, "async");
         const auto arena = *HostArena::Create(64 << 20, 3);
@@ -87,7 +86,7 @@ TEST(CheckDiskTest, AllOfItMustFit) {
   EXPECT_TRUE(CheckDisk(need, 160, "/d").ok());
   const absl::Status status = CheckDisk(need, 159, "/d");
   EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
-  EXPECT_EQ(ErrorReason(status), "STORAGE_FULL");
+  EXPECT_EQ(ErrorReason(status), FieldReason::kStorageFull);
   const std::string text(status.message());
   for (const char* part :
        {"needs 160 bytes", "2 checkpoints at once of 70",

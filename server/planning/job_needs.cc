@@ -48,10 +48,9 @@ absl::Status CheckDevices(const char* direction,
   for (size_t stage = 0; stage < widths.size(); ++stage) {
     if (widths[stage].devices() <= device_count) continue;
     return FieldError(
-        "INVALID_VALUE", "plan",
-        absl::StrCat("plan: ", direction, "[", stage, "] is ",
-                     widths[stage].devices(), " devices wide; this server has ",
-                     device_count));
+        FieldReason::kInvalidValue, "plan",
+        absl::StrCat(direction, "[", stage, "] is ", widths[stage].devices(),
+                     " devices wide; this server has ", device_count));
   }
   return absl::OkStatus();
 }
@@ -73,7 +72,8 @@ absl::StatusOr<Plan> ExplicitToPlan(const ResolvedSpec& spec, int layers) {
     status = absl::InvalidArgumentError("plan.backward: has no stage");
   }
   if (!status.ok()) {
-    return FieldError("INVALID_VALUE", "plan", std::string(status.message()));
+    return RequestError(FieldReason::kInvalidValue, "plan",
+                        std::string(status.message()));
   }
   return plan;
 }
@@ -106,22 +106,10 @@ Updates UpdatesOf(const ResolvedSpec& spec) {
   return WaitsForNorm(spec.spec()) ? Updates::kClipped : Updates::kAsReduced;
 }
 
-DType ComputeDtype(SpecDtype dtype) {
-  switch (dtype) {
-    case SpecDtype::kFp32:
-      return DType::kF32;
-    case SpecDtype::kBf16:
-      return DType::kBF16;
-    case SpecDtype::kFp16:
-      return DType::kF16;
-  }
-  return DType::kF32;
-}
-
 DType ContributionDType(const ResolvedSpec& spec) {
   const bool fast = spec.determinism() == Determinism::kFast &&
-                    spec.spec().method == Method::kFull;
-  return fast ? ComputeDtype(spec.dtype()) : DType::kF32;
+                    spec.spec().method == TrainingMethod::kFull;
+  return fast ? spec.dtype() : DType::kF32;
 }
 
 Determinism UsualDeterminism(const DeviceRoom& device) {
@@ -143,8 +131,8 @@ DType MostlyIn(const ModelDirectory& model) {
   return most;
 }
 
-SpecDtype UsualDtype(const ModelDirectory& model) {
-  return MostlyIn(model) == DType::kF32 ? SpecDtype::kFp32 : SpecDtype::kBf16;
+DType UsualDtype(const ModelDirectory& model) {
+  return MostlyIn(model) == DType::kF32 ? DType::kF32 : DType::kBF16;
 }
 
 SpecDefaults DefaultsOf(const ModelDirectory& model, const DeviceRoom& device) {
@@ -154,7 +142,7 @@ SpecDefaults DefaultsOf(const ModelDirectory& model, const DeviceRoom& device) {
 }
 
 TrainedModel TrainedOf(const ResolvedSpec& spec, const ModelConfig& model) {
-  return {model, spec.adapter(), ComputeDtype(spec.dtype())};
+  return {model, spec.adapter(), spec.dtype()};
 }
 
 TrainingStateOptions StateOptions(uint64_t job, const ResolvedSpec& spec,
@@ -163,7 +151,7 @@ TrainingStateOptions StateOptions(uint64_t job, const ResolvedSpec& spec,
   options.job = job;
   options.model = model;
   options.adapter = spec.adapter();
-  options.dtype = ComputeDtype(spec.dtype());
+  options.dtype = spec.dtype();
   options.seed = static_cast<uint64_t>(spec.spec().seed);
   options.head_token_chunk = spec.spec().head_token_chunk;
   options.stale = spec.spec().optimizer_mode == OptimizerMode::kAsync;
@@ -180,7 +168,7 @@ RoundBuffersOptions BufferOptions(const ResolvedSpec& spec,
   options.rows = spec.micro_batch_size();
   options.row_tokens = max_row_tokens;
   options.hidden_size = model.hidden_size;
-  options.dtype = ComputeDtype(spec.dtype());
+  options.dtype = spec.dtype();
   options.input_gradient = !spec.adapter().present();
   options.packed = spec.spec().packing;
   options.contributions.dtype = ContributionDType(spec);
@@ -242,7 +230,7 @@ HostNeed NeedOf(const ResolvedSpec& spec, const ModelConfig& model,
   const AdapterConfig adapter = spec.adapter();
   HostNeed need;
   if (adapter.present()) {
-    need.base_bytes = BaseWeightsBytes(model, ComputeDtype(spec.dtype()));
+    need.base_bytes = BaseWeightsBytes(model, spec.dtype());
   }
   need.state_bytes = TrainingStateBytes(StateOptions(0, spec, model));
   const RoundBuffersOptions buffers =

@@ -20,9 +20,6 @@
 
 namespace roundhouse {
 
-// The dtype of weights and activations in computation.
-DType ComputeDtype(SpecDtype dtype);
-
 // In which sums of gradients leave the devices and lie in host memory.
 // Adapters are few, and trained in fp32: theirs are fp32 however fast.
 DType ContributionDType(const ResolvedSpec& spec);
@@ -33,7 +30,7 @@ Determinism UsualDeterminism(const DeviceRoom& device);
 // config.json says.
 DType MostlyIn(const ModelDirectory& model);
 // The same, but bf16 for fp16: every device has it, and it needs no loss scale.
-SpecDtype UsualDtype(const ModelDirectory& model);
+DType UsualDtype(const ModelDirectory& model);
 SpecDefaults DefaultsOf(const ModelDirectory& model, const DeviceRoom& device);
 
 TrainedModel TrainedOf(const ResolvedSpec& spec, const ModelConfig& model);

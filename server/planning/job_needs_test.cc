@@ -157,18 +157,17 @@ ModelDirectory FilesIn(const std::vector<std::pair<DType, uint64_t>>& sources) {
 
 TEST(JobNeedsTest, DtypeAndLengthComeFromTheModelsFiles) {
   using D = DType;
-  EXPECT_EQ(UsualDtype(FilesIn({{D::kBF16, 100}})), SpecDtype::kBf16);
-  EXPECT_EQ(UsualDtype(FilesIn({{D::kF16, 100}})), SpecDtype::kBf16);
-  EXPECT_EQ(UsualDtype(FilesIn({{D::kF32, 100}})), SpecDtype::kFp32);
+  EXPECT_EQ(UsualDtype(FilesIn({{D::kBF16, 100}})), DType::kBF16);
+  EXPECT_EQ(UsualDtype(FilesIn({{D::kF16, 100}})), DType::kBF16);
+  EXPECT_EQ(UsualDtype(FilesIn({{D::kF32, 100}})), DType::kF32);
   // By numbers, not by bytes.
   EXPECT_EQ(UsualDtype(FilesIn({{D::kF32, 120}, {D::kBF16, 100}})),
-            SpecDtype::kBf16);
-  EXPECT_EQ(UsualDtype(FilesIn({{D::kF32, 240}, {D::kF16, 100}})),
-            SpecDtype::kFp32);
+            DType::kBF16);
+  EXPECT_EQ(UsualDtype(FilesIn({{D::kF32, 240}, {D::kF16, 100}})), DType::kF32);
   ModelDirectory none = FilesIn({});
-  EXPECT_EQ(UsualDtype(none), SpecDtype::kFp32);
+  EXPECT_EQ(UsualDtype(none), DType::kF32);
   none.config.dtype = D::kBF16;
-  EXPECT_EQ(UsualDtype(none), SpecDtype::kBf16);
+  EXPECT_EQ(UsualDtype(none), DType::kBF16);
   EXPECT_EQ(DefaultsOf(none, {1 << 30, true}).max_length, 256);
   none.config.max_position_tokens = 40'960;
   EXPECT_EQ(DefaultsOf(none, {1 << 30, true}).max_length, kUsualMaxLength);

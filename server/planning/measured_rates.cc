@@ -13,12 +13,12 @@ int64_t BytesOf(const RunHostOpAction& action, int64_t elements,
   const int64_t sums = static_cast<int64_t>(action.blocks.size()) *
                        static_cast<int64_t>(DTypeBytes(contributions));
   constexpr int64_t kTotal = sizeof(float);
-  if (action.type == HostOpType::kUpdate) {
+  if (action.kind == HostOpKind::kUpdate) {
     // In one pass the total is neither written nor read.
     return elements * (sums > 0 ? sums + kOnePassBytesPerParameter
                                 : kUpdateBytesPerParameter);
   }
-  if (action.type != HostOpType::kReduce || sums == 0) return 0;
+  if (action.kind != HostOpKind::kReduce || sums == 0) return 0;
   return elements * (sums + (action.add_to_sum ? 2 : 1) * kTotal);
 }
 

@@ -18,9 +18,9 @@ wire::SlotDone Done(uint64_t up, int64_t h2d_ns, uint64_t down,
   return done;
 }
 
-RunHostOpAction Op(HostOpType type, size_t blocks) {
+RunHostOpAction Op(HostOpKind kind, size_t blocks) {
   RunHostOpAction action;
-  action.type = type;
+  action.kind = kind;
   action.blocks.assign(blocks, 0);
   return action;
 }
@@ -49,18 +49,18 @@ TEST(MeasuredRatesTest, HostWorkIsThatOfAllOperations) {
   constexpr int64_t kElements = 16 << 20;
   MeasuredRates rates;
   EXPECT_EQ(Applied(rates).host_work_rate, 0);
-  rates.ObserveHostOp(Op(HostOpType::kReduce, 3), kElements, DType::kBF16,
+  rates.ObserveHostOp(Op(HostOpKind::kReduce, 3), kElements, DType::kBF16,
                       10 * kElements);
   EXPECT_DOUBLE_EQ(Applied(rates).host_work_rate, 1);
-  RunHostOpAction adds = Op(HostOpType::kReduce, 3);
+  RunHostOpAction adds = Op(HostOpKind::kReduce, 3);
   adds.add_to_sum = true;
   rates.ObserveHostOp(adds, kElements, DType::kF32, 10 * kElements);
   EXPECT_DOUBLE_EQ(Applied(rates).host_work_rate, 1.5);
-  rates.ObserveHostOp(Op(HostOpType::kUpdate, 0), kElements, DType::kF32,
+  rates.ObserveHostOp(Op(HostOpKind::kUpdate, 0), kElements, DType::kF32,
                       4 * kElements);
   EXPECT_DOUBLE_EQ(Applied(rates).host_work_rate, 60.0 / 24);
   // Both in one pass: no total is written, or read.
-  rates.ObserveHostOp(Op(HostOpType::kUpdate, 4), kElements, DType::kBF16,
+  rates.ObserveHostOp(Op(HostOpKind::kUpdate, 4), kElements, DType::kBF16,
                       10 * kElements);
   EXPECT_DOUBLE_EQ(Applied(rates).host_work_rate, 94.0 / 34);
 }
@@ -71,10 +71,10 @@ TEST(MeasuredRatesTest, SmallOnesAndNoTimeSayNothing) {
   MeasuredRates rates;
   rates.ObserveSlot(Done(kLeast - 1, 1, kLeast - 1, 1));
   rates.ObserveSlot(Done(64 * kMiB, 0, 64 * kMiB, -5));
-  rates.ObserveHostOp(Op(HostOpType::kUpdate, 0), 1000, DType::kF32, 1);
-  rates.ObserveHostOp(Op(HostOpType::kUpdate, 0), kLeast, DType::kF32, 0);
-  rates.ObserveHostOp(Op(HostOpType::kReduce, 0), kLeast, DType::kF32, 1);
-  rates.ObserveHostOp(Op(HostOpType::kGather, 4), kLeast, DType::kF32, 1);
+  rates.ObserveHostOp(Op(HostOpKind::kUpdate, 0), 1000, DType::kF32, 1);
+  rates.ObserveHostOp(Op(HostOpKind::kUpdate, 0), kLeast, DType::kF32, 0);
+  rates.ObserveHostOp(Op(HostOpKind::kReduce, 0), kLeast, DType::kF32, 1);
+  rates.ObserveHostOp(Op(HostOpKind::kGather, 4), kLeast, DType::kF32, 1);
   EXPECT_EQ(Applied(rates).link_rate, Machine().link_rate);
   EXPECT_EQ(Applied(rates).host_work_rate, 0);
 }

@@ -107,10 +107,11 @@ PlanLimits::PlanLimits(const PlanLimitsOptions& options) : options_(options) {
   }
 }
 
-uint64_t PlanLimits::WorkingOf(const LayerRange& stage, bool backward) const {
+uint64_t PlanLimits::WorkingOf(const LayerRange& stage,
+                               PassDirection direction) const {
   if (!options_.device.with_libraries) return 0;
   WorkingShape shape = options_.working;
-  shape.backward = backward;
+  shape.backward = direction == PassDirection::kBackward;
   return WorkingBytes(options_.model.config, options_.model.adapter, shape,
                       stage.first, stage.last);
 }
@@ -130,8 +131,8 @@ PlanLimits::HeldSums PlanLimits::Held(int64_t sent, int64_t folded) const {
 }
 
 uint64_t PlanLimits::StageBytes(const LayerRange& stage, const HeldSums& held,
-                                bool backward) const {
-  uint64_t bytes = WorkingOf(stage, backward);
+                                PassDirection direction) const {
+  uint64_t bytes = WorkingOf(stage, direction);
   for (int layer = stage.first; layer <= stage.last; ++layer) {
     bytes += layers_[layer].weight_bytes +
              held.sums * layers_[layer].sum_bytes +
@@ -154,7 +155,7 @@ std::vector<uint64_t> PlanLimits::SlotBytes(const Plan& plan) const {
   const uint64_t inputs = 2 * tensor;
   std::vector<uint64_t> slots;
   for (const LayerRange& stage : plan.forward) {
-    slots.push_back(StageBytes(stage, {}, false) + inputs +
+    slots.push_back(StageBytes(stage, {}, PassDirection::kForward) + inputs +
                     2 * OutputsOf(plan, stage) * tensor);
   }
   SumsOfASlot sums(plan, options_.groups);
@@ -163,8 +164,9 @@ std::vector<uint64_t> PlanLimits::SlotBytes(const Plan& plan) const {
     // All but the fused slot have a gradient from above.
     const uint64_t given = i == 0 ? 0 : 2 * tensor;
     const HeldSums held = Held(sums.Sent(slot), sums.Folded(slot));
-    slots.push_back(StageBytes(plan.backward[i], held, true) + inputs + given +
-                    2 * tensor);
+    slots.push_back(
+        StageBytes(plan.backward[i], held, PassDirection::kBackward) + inputs +
+        given + 2 * tensor);
   }
   return slots;
 }

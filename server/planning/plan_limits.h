@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "base/model/working_memory.h"
+#include "base/work_kinds.h"
 #include "scheduler/plan/plan.h"
 #include "server/planning/device_room.h"
 #include "server/planning/plan_costs.h"
@@ -72,8 +73,8 @@ class PlanLimits {
   // `folded`.
   HeldSums Held(int64_t sent, int64_t folded) const;
   uint64_t StageBytes(const LayerRange& stage, const HeldSums& held,
-                      bool backward) const;
-  uint64_t WorkingOf(const LayerRange& stage, bool backward) const;
+                      PassDirection direction) const;
+  uint64_t WorkingOf(const LayerRange& stage, PassDirection direction) const;
   // Bytes for a command that sends `sums` of each unit.
   uint64_t UnitBytes(const LayerRange& stage, uint64_t sums) const;
   RoundBuffersOptions BuffersOf(const Plan& plan) const;

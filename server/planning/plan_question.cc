@@ -20,7 +20,7 @@ namespace {
 constexpr int64_t kMaxBatchSequences = 1 << 20;
 
 absl::Status Invalid(const char* field, absl::string_view message) {
-  return FieldError("INVALID_VALUE", field, absl::StrCat(field, ": ", message));
+  return FieldError(FieldReason::kInvalidValue, field, message);
 }
 
 // Within 1..most; 0: `otherwise`.
@@ -36,7 +36,7 @@ absl::StatusOr<ModelShape> ReadModel(const std::string& name,
                                      const FileOpener& files,
                                      const PathResolver& resolve) {
   if (name.empty()) {
-    return FieldError("MISSING_FIELD", "model", "model: is missing");
+    return FieldError(FieldReason::kMissingField, "model", "is missing");
   }
   const bool file = absl::EndsWith(name, ".json");
   ASSIGN_OR_RETURN(
@@ -45,14 +45,15 @@ absl::StatusOr<ModelShape> ReadModel(const std::string& name,
   if (!file) path += "/config.json";
   const auto text = ReadWholeFile(files, path, kMaxConfigBytes);
   if (!text.ok()) {
-    return FieldError(
-        absl::IsNotFound(text.status()) ? "PATH_NOT_FOUND" : "INVALID_MODEL",
-        "model", absl::StrCat("model: ", text.status().message()));
+    return FieldError(absl::IsNotFound(text.status())
+                          ? FieldReason::kPathNotFound
+                          : FieldReason::kInvalidModel,
+                      "model", text.status().message());
   }
   const auto shape = ParseModelShape(*text, path);
   if (shape.ok()) return shape;
-  return FieldError(shape.status().code(), "INVALID_MODEL", "model",
-                    std::string(shape.status().message()));
+  return RequestError(shape.status().code(), FieldReason::kInvalidModel,
+                      "model", std::string(shape.status().message()));
 }
 
 absl::Status ReadMethod(const PlanQuestion& question, TrainingSetup* setup) {
@@ -64,8 +65,8 @@ absl::Status ReadMethod(const PlanQuestion& question, TrainingSetup* setup) {
   } else if (question.lora_r != 0 || !question.target_modules.empty()) {
     const char* const field =
         question.lora_r != 0 ? "lora_r" : "target_modules";
-    return FieldError("CONFLICTING_FIELDS", field,
-                      absl::StrCat(field, ": needs method lora"));
+    return FieldError(FieldReason::kConflictingFields, field,
+                      "needs method lora");
   }
   const AdapterConfig usual = DefaultAdapter();
   ASSIGN_OR_RETURN(setup->lora_rank, Count("lora_r", question.lora_r,
@@ -141,7 +142,7 @@ absl::Status ReadLengths(const PlanQuestion& question,
 absl::Status ReadMachine(const PlanQuestion& question,
                          ForecastQuestion* forecast) {
   if (question.devices.empty()) {
-    return FieldError("MISSING_FIELD", "devices", "devices: is missing");
+    return FieldError(FieldReason::kMissingField, "devices", "is missing");
   }
   auto devices = ParsePresets(question.devices);
   if (!devices.ok()) return Invalid("devices", devices.status().message());

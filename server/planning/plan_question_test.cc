@@ -21,7 +21,8 @@ absl::StatusOr<std::string> Resolve(const std::string& field,
   EXPECT_EQ(kind, file ? PathKind::kFile : PathKind::kModelConfig);
   EXPECT_EQ(field, "model");
   if (path == "outside") {
-    return FieldError("PATH_OUTSIDE_DATA_ROOTS", field, "no such path");
+    return RequestError(FieldReason::kPathOutsideDataRoots, field,
+                        "no such path");
   }
   return kModels + path;
 }

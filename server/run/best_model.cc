@@ -26,7 +26,7 @@ void BestModel::Read(int64_t step) {
   around_.background.Run(
       [this, path = CheckpointPath(options_.directory, step), step,
        parts]() -> absl::Status {
-        RETURN_IF_ERROR(ReadCheckpoint(*options_.files, path, true).status());
+        RETURN_IF_ERROR(VerifyCheckpoint(*options_.files, path).status());
         ASSIGN_OR_RETURN(*parts, calls_.parts(path, step));
         return absl::OkStatus();
       },

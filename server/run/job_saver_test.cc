@@ -59,7 +59,7 @@ TEST_F(JobSaverTest, ACheckpointIsReportedAndWhole) {
   const std::string path = root_ + "/job/checkpoint-3";
   EXPECT_EQ(events_.checkpoints[0].path, path);
   EXPECT_GT(events_.checkpoints[0].bytes, 1000u);
-  const auto manifest = ReadCheckpoint(AnyFiles(), path, true);
+  const auto manifest = VerifyCheckpoint(AnyFiles(), path);
   ASSERT_TRUE(manifest.ok()) << manifest.status();
   EXPECT_EQ(manifest->step, 3);
   EXPECT_EQ(manifest->tokens_trained, 30);

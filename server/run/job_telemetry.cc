@@ -32,14 +32,14 @@ void JobTelemetry::OnSlotSent(uint64_t attempt, const RunSlotAction& slot,
                               int64_t step) {
   sinks_.devices.OnSlotSent(
       slot.device, attempt,
-      {.job = job_, .step = step, .pass = slot.pass, .layers = slot.layers});
+      {.job = job_, .step = step, .kind = slot.kind, .layers = slot.layers});
 }
 
-void JobTelemetry::OnSlot(DeviceId device, SlotPass pass,
+void JobTelemetry::OnSlot(DeviceId device, SlotKind kind,
                           const wire::SlotDone& done) {
   sinks_.recorder.OnSlotDone(Number(device), done);
   compute_ns_[Number(device)] += done.compute_ns;
-  sinks_.devices.OnSlot(job_, device, pass, done);
+  sinks_.devices.OnSlot(job_, device, kind, done);
 }
 
 void JobTelemetry::OnSlotReplayed(DeviceId device) {

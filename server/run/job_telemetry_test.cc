@@ -33,8 +33,8 @@ void JobTelemetryTest::Count() {
   EXPECT_TRUE(telemetry.counts());
   wire::SlotDone done;
   done.compute_ns = 2000000000;
-  telemetry.OnSlot(DeviceId{1}, SlotPass::kFused, done);
-  telemetry.OnSlot(DeviceId{1}, SlotPass::kFused, done);
+  telemetry.OnSlot(DeviceId{1}, SlotKind::kFused, done);
+  telemetry.OnSlot(DeviceId{1}, SlotKind::kFused, done);
   const std::vector<DeviceUse> use = telemetry.device_use();
   ASSERT_EQ(use.size(), static_cast<size_t>(kDevices));
   EXPECT_EQ(use[0].compute_seconds, 0);

@@ -43,11 +43,11 @@ PlanAdviser::PlanAdviser(const Surroundings& around,
       costs_(LayerBytes(TrainedOf(options.spec, options.model.config))) {}
 
 // Costs are for a device of speed 1.
-void PlanAdviser::ObserveSlot(SlotPass pass, double speed,
+void PlanAdviser::ObserveSlot(SlotKind kind, double speed,
                               const wire::SlotDone& done) {
   rates_.ObserveSlot(done);
   const bool forward_only =
-      pass == SlotPass::kForward || pass == SlotPass::kEvaluate;
+      kind == SlotKind::kForward || kind == SlotKind::kEvaluate;
   for (const wire::LayerTime& time : done.layers) {
     const int layer = static_cast<int>(time.layer);
     // What a worker reports of itself is checked by the cost model; a value

@@ -54,7 +54,7 @@ class PlanAdviser final : public StepMeasures {
   PlanAdviser& operator=(const PlanAdviser&) = delete;
 
   // StepMeasures
-  void ObserveSlot(SlotPass pass, double speed,
+  void ObserveSlot(SlotKind kind, double speed,
                    const wire::SlotDone& done) override;
   void ObserveHostOp(const RunHostOpAction& action, int64_t elements,
                      DType contributions, int64_t ns) override;

@@ -36,7 +36,7 @@ class PlanAdviserTest : public JobPartsTest {
       time.backward_ns = 2 * forward_ns;
       done.layers.push_back(time);
     }
-    adviser_->ObserveSlot(SlotPass::kFused, 1, done);
+    adviser_->ObserveSlot(SlotKind::kFused, 1, done);
     adviser_->EndStep();
     ++marks_.begun;
     ++marks_.reduced;

@@ -30,8 +30,8 @@ namespace {
 
 TEST_F(RunnerTest, EverySlotAndUnitIsReported) {
   Run("max_steps: 5");
-  EXPECT_GT(slots_[SlotPass::kFused], 0);
-  EXPECT_GT(slots_[SlotPass::kEvaluate], 0);
+  EXPECT_GT(slots_[SlotKind::kFused], 0);
+  EXPECT_GT(slots_[SlotKind::kEvaluate], 0);
   // One round a step: a reduction and an update of 2 ms each.
   const size_t units = ModelUnits(TestModel(false)).size();
   EXPECT_EQ(unit_seconds_.size(), 5 * units);

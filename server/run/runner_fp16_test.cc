@@ -23,7 +23,8 @@ class Fp16RunnerTest : public RunnerTest {
     RunnerTest::OnStep(report);
   }
   void OnSlotCommand(wire::RunSlot& command) override {
-    if (command.train != 0) scales_[command.step].insert(command.loss_scale);
+    if (command.mode == wire::StepMode::kTrain)
+      scales_[command.step].insert(command.loss_scale);
     RunnerTest::OnSlotCommand(command);
   }
 
@@ -34,8 +35,7 @@ class Fp16RunnerTest : public RunnerTest {
     Run(absl::StrCat("fp16: true\nmax_steps: ", kSteps, "\n", fields));
   }
   CheckpointManifest Manifest(int64_t step) const {
-    return *ReadCheckpoint(AnyFiles(), CheckpointPath(root_ + "/job", step),
-                           true);
+    return *VerifyCheckpoint(AnyFiles(), CheckpointPath(root_ + "/job", step));
   }
 
   // Steps were scaled as GradScaler says, from `state` on; answers how many
@@ -53,8 +53,7 @@ class Fp16RunnerTest : public RunnerTest {
       EXPECT_EQ(scales_[static_cast<uint64_t>(report.step)],
                 std::set<double>{scaler.scale() /
                                  static_cast<double>(report.tokens)});
-      EXPECT_EQ((host_ops_[{wire::HostOpKind::kUpdate, report.step}] > 0),
-                updated);
+      EXPECT_EQ((host_ops_[{HostOpKind::kUpdate, report.step}] > 0), updated);
       const int64_t update = report.step - scaler.state().skipped_steps;
       EXPECT_EQ(report.learning_rate,
                 5e-5 * (static_cast<double>(kSteps + 1 - update) / kSteps));

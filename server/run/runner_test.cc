@@ -51,15 +51,15 @@ TEST_F(RunnerTest, EverySlotAndHostOperationIsTold) {
   EXPECT_EQ(done_steps_, steps_);
   int sent = 0, done = 0;
   for (const auto& [kind, count] : commands_) sent += count;
-  for (const auto& [pass, count] : slots_) done += count;
+  for (const auto& [kind, count] : slots_) done += count;
   EXPECT_EQ(sent, done);
-  EXPECT_GT(commands_[wire::SlotKind::kEvaluate], 0);
-  const int units = host_ops_[{wire::HostOpKind::kUpdate, 1}];
+  EXPECT_GT(commands_[SlotKind::kEvaluate], 0);
+  const int units = host_ops_[{HostOpKind::kUpdate, 1}];
   EXPECT_GT(units, 2);
   for (const int64_t step : steps_) {
-    EXPECT_EQ((host_ops_[{wire::HostOpKind::kUpdate, step}]), units);
-    EXPECT_GE((host_ops_[{wire::HostOpKind::kReduce, step}]), units);
-    EXPECT_GT((host_ops_[{wire::HostOpKind::kGather, step}]), 0);
+    EXPECT_EQ((host_ops_[{HostOpKind::kUpdate, step}]), units);
+    EXPECT_GE((host_ops_[{HostOpKind::kReduce, step}]), units);
+    EXPECT_GT((host_ops_[{HostOpKind::kGather, step}]), 0);
   }
 }
 
@@ -143,9 +143,9 @@ TEST_F(RunnerTest, WideSlotsRunOnWhatDevicesThereAre) {
     EXPECT_EQ(outcome_.state, JobState::kSucceeded) << outcome_.message;
     EXPECT_EQ(steps_, (Steps{1, 2, 3}));
     // Two, two and one micro-batch; five in three rounds of each evaluation.
-    EXPECT_EQ(slots_[SlotPass::kFused], 5);
-    EXPECT_EQ(slots_[SlotPass::kBackward], 5);
-    EXPECT_EQ(slots_[SlotPass::kEvaluate], 10);
+    EXPECT_EQ(slots_[SlotKind::kFused], 5);
+    EXPECT_EQ(slots_[SlotKind::kBackward], 5);
+    EXPECT_EQ(slots_[SlotKind::kEvaluate], 10);
   }
 }
 

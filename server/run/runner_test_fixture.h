@@ -165,12 +165,12 @@ class RunnerTest : public testing::Test,
     EXPECT_NE(attempt, 0u);
     // An evaluation is of the step before it, which may be none.
     const bool trains =
-        slot.pass == SlotPass::kFused || slot.pass == SlotPass::kBackward;
+        slot.kind == SlotKind::kFused || slot.kind == SlotKind::kBackward;
     EXPECT_GE(step, trains ? 1 : 0);
-    ++sent_[slot.pass];
+    ++sent_[slot.kind];
   }
-  void OnSlot(DeviceId, SlotPass pass, const wire::SlotDone&) override {
-    EXPECT_LE(++slots_[pass], sent_[pass]);
+  void OnSlot(DeviceId, SlotKind kind, const wire::SlotDone&) override {
+    EXPECT_LE(++slots_[kind], sent_[kind]);
   }
   void OnSlotReplayed(DeviceId device) override {
     replayed_.push_back(Number(device));
@@ -235,12 +235,12 @@ class RunnerTest : public testing::Test,
   size_t kept_samples_ = 0;       // lines
   std::vector<std::string> found_lines_;
   std::vector<std::string> warnings_;
-  std::map<SlotPass, int> sent_, slots_;
+  std::map<SlotKind, int> sent_, slots_;
   std::vector<int> replayed_, recovered_;  // devices
   int failed_slots_ = 0;
   std::vector<double> unit_seconds_;
-  std::map<wire::SlotKind, int> commands_;
-  std::map<std::pair<wire::HostOpKind, int64_t>, int> host_ops_;
+  std::map<SlotKind, int> commands_;
+  std::map<std::pair<HostOpKind, int64_t>, int> host_ops_;
   std::vector<int64_t> done_steps_;
   std::function<void(const std::string&)> on_note_;
   std::function<void(int64_t)> on_step_;

@@ -21,11 +21,14 @@ absl::Status CheckData(const CheckpointManifest& manifest,
       manifest.dataset_sha256, ", the job's have ", dataset_sha256));
 }
 
+enum class Whose { kOwn, kNamed };
+
 // Into `start`, all or nothing.
 absl::Status Take(const std::string& path, const StartOptions& options,
-                  bool own, StartPoint& start) {
+                  Whose whose, StartPoint& start) {
   ASSIGN_OR_RETURN(CheckpointManifest manifest,
-                   ReadCheckpoint(*options.files, path, true));
+                   VerifyCheckpoint(*options.files, path));
+  const bool own = whose == Whose::kOwn;
   if (own) RETURN_IF_ERROR(CheckData(manifest, options.dataset_sha256));
   ASSIGN_OR_RETURN(
       std::string state,
@@ -45,7 +48,7 @@ absl::Status Take(const std::string& path, const StartOptions& options,
 void TakeOwn(const StartOptions& options, StartPoint& start) {
   absl::Status unread;  // of the newest that the disk does not give
   for (const std::string& path : options.own) {
-    const absl::Status taken = Take(path, options, true, start);
+    const absl::Status taken = Take(path, options, Whose::kOwn, start);
     if (taken.ok()) return;
     if (absl::IsUnavailable(taken)) {
       start.status = taken;
@@ -68,7 +71,7 @@ StartPoint ChooseStart(const StartOptions& options) {
   StartPoint start;
   TakeOwn(options, start);
   if (start.own || !start.status.ok() || options.named.empty()) return start;
-  const absl::Status taken = Take(options.named, options, false, start);
+  const absl::Status taken = Take(options.named, options, Whose::kNamed, start);
   const bool of_disk = absl::IsUnavailable(taken) || absl::IsInternal(taken);
   if (!taken.ok() && !of_disk) {
     start.status = absl::DataLossError(std::string(taken.message()));

@@ -13,8 +13,8 @@ void WeightsLoader::Load(Weights weights, Calls calls) {
   // Held: what follows may end the job at once.
   const std::shared_ptr<BaseWeights> base = base_;
   ticket_ = base->Join([this, weights = std::move(weights),
-                        calls = std::move(calls)](BaseWeights::Turn turn) {
-    if (turn == BaseWeights::Turn::kLoad) {
+                        calls = std::move(calls)](BaseWeights::Grant grant) {
+    if (grant == BaseWeights::Grant::kLoad) {
       LoadBase(weights, calls);
       return;
     }
@@ -57,7 +57,11 @@ void WeightsLoader::OnBaseLoaded(const absl::Status& status,
   if (!key.ok() || *key != around_.memory.base_key()) {
     around_.bases->Forget(*base_);
   }
-  base_->LoadEnded(status.ok());
+  if (status.ok()) {
+    base_->LoadDone();
+  } else {
+    base_->LoadFailed();
+  }
 }
 
 void WeightsLoader::LoadTrained(const Weights& weights, Done done) {

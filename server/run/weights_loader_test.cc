@@ -67,8 +67,8 @@ TEST_F(WeightsLoaderTest, WithoutABaseOnlyWhatTrainsIsLoaded) {
 TEST_F(WeightsLoaderTest, ABaseThatIsThereIsNotLoadedAgain) {
   Start("method: lora\n");
   BaseWeights& base = Base();
-  base.Join([](BaseWeights::Turn) {});
-  base.LoadEnded(true);  // by another job
+  base.Join([](BaseWeights::Grant) {});
+  base.LoadDone();  // by another job
   Run([&] { loader_->Load(Drawn(), Calls()); });
   EXPECT_EQ(seen_, (std::vector<std::string>{"base is there", "over: OK"}));
 }
@@ -76,7 +76,7 @@ TEST_F(WeightsLoaderTest, ABaseThatIsThereIsNotLoadedAgain) {
 TEST_F(WeightsLoaderTest, WhoWaitsForABaseLoadsItWhenTheOtherDoesNot) {
   Start("method: lora\n");
   BaseWeights& base = Base();
-  const BaseWeights::Ticket other = base.Join([](BaseWeights::Turn) {});
+  const BaseWeights::Ticket other = base.Join([](BaseWeights::Grant) {});
   stopped_ = true;  // once it has loaded it
   Run([&] {
     loader_->Load(Drawn(), Calls());
@@ -89,11 +89,12 @@ TEST_F(WeightsLoaderTest, WhoWaitsForABaseLoadsItWhenTheOtherDoesNot) {
 TEST_F(WeightsLoaderTest, WhoStopsLeavesTheBaseToOthers) {
   Start("method: lora\n");
   BaseWeights& base = Base();
-  const BaseWeights::Ticket other = base.Join([](BaseWeights::Turn) {});
+  const BaseWeights::Ticket other = base.Join([](BaseWeights::Grant) {});
   loader_->Load(Drawn(), Calls());
   bool next = false;
-  base.Join(
-      [&](BaseWeights::Turn turn) { next = turn == BaseWeights::Turn::kLoad; });
+  base.Join([&](BaseWeights::Grant grant) {
+    next = grant == BaseWeights::Grant::kLoad;
+  });
   loader_->Stop();
   base.Leave(other);
   EXPECT_TRUE(next);

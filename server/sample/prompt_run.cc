@@ -18,13 +18,13 @@ namespace {
 constexpr char kHelperPrompt[] = "prompts[";
 
 absl::Status HostMemoryError(const std::string& text) {
-  return FieldError(absl::StatusCode::kResourceExhausted, "HOST_MEMORY",
-                    "model", absl::StrCat("model: ", text));
+  return FieldError(absl::StatusCode::kResourceExhausted,
+                    FieldReason::kHostMemory, "model", text);
 }
 
 absl::Status WithoutDevices() {
-  return FieldError(absl::StatusCode::kFailedPrecondition, "NO_HEALTHY_DEVICE",
-                    "", "no device is left");
+  return FieldError(absl::StatusCode::kFailedPrecondition,
+                    FieldReason::kNoHealthyDevice, "", "no device is left");
 }
 
 }  // namespace
@@ -66,11 +66,11 @@ absl::Status PromptRun::HelperError(const absl::Status& status) const {
   if (!absl::IsInvalidArgument(status)) return status;
   const std::string text(status.message());
   if (!absl::StartsWith(text, kHelperPrompt)) {
-    return FieldError("INVALID_MODEL", "model", absl::StrCat("model: ", text));
+    return FieldError(FieldReason::kInvalidModel, "model", text);
   }
-  return FieldError("INVALID_VALUE", options_.field,
-                    absl::StrCat(options_.field, "[",
-                                 absl::StripPrefix(text, kHelperPrompt)));
+  return RequestError(FieldReason::kInvalidValue, options_.field,
+                      absl::StrCat(options_.field, "[",
+                                   absl::StripPrefix(text, kHelperPrompt)));
 }
 
 void PromptRun::OnHelperEnded(const absl::Status& status) {
@@ -91,8 +91,8 @@ absl::Status PromptRun::CheckPrompt(const std::string& name,
                                     const std::vector<int32_t>& tokens) const {
   const ModelConfig& model = options_.model;
   if (static_cast<int64_t>(tokens.size()) >= model.max_position_tokens) {
-    return FieldError(
-        "INVALID_VALUE", options_.field,
+    return RequestError(
+        FieldReason::kInvalidValue, options_.field,
         absl::StrCat(name, ": has ", tokens.size(),
                      " tokens; with its answer the model has room for ",
                      model.max_position_tokens, ": shorten it"));
@@ -100,8 +100,8 @@ absl::Status PromptRun::CheckPrompt(const std::string& name,
   for (const int32_t token : tokens) {
     if (token >= 0 && token < model.vocab_size) continue;
     return FieldError(
-        "INVALID_MODEL", "model",
-        absl::StrCat("model: ", name, ": has token ", token,
+        FieldReason::kInvalidModel, "model",
+        absl::StrCat(name, ": has token ", token,
                      " of the tokenizer, the model's vocabulary is ",
                      model.vocab_size));
   }
@@ -247,8 +247,7 @@ void PromptRun::OnFailed(const wire::Failed& failed) {
   if (code == absl::StatusCode::kInvalidArgument ||
       code == absl::StatusCode::kFailedPrecondition) {  // a logit is NaN
     return End(FieldError(absl::StatusCode::kFailedPrecondition,
-                          "INVALID_MODEL", "model",
-                          absl::StrCat("model: ", text)));
+                          FieldReason::kInvalidModel, "model", text));
   }
   if (code != absl::StatusCode::kResourceExhausted) {
     return End(absl::Status(code, text));
@@ -257,7 +256,7 @@ void PromptRun::OnFailed(const wire::Failed& failed) {
     group_size_ = batch_->size() / 2;
     return BeginGroup();
   }
-  End(FieldError(code, "DEVICE_MEMORY", "", text));
+  End(FieldError(code, FieldReason::kDeviceMemory, "", text));
 }
 
 void PromptRun::OnLost(WorkerId, uint64_t, const std::string&) {

@@ -11,14 +11,13 @@ namespace roundhouse {
 namespace {
 
 uint64_t FileBytes(const wire::FileTensor& tensor) {
-  return tensor.element_count *
-         DTypeBytes(static_cast<DType>(tensor.file_dtype));
+  return tensor.element_count * DTypeBytes(tensor.file_dtype);
 }
 
 absl::Status HostMemoryError(const std::string& text) {
-  return FieldError(absl::StatusCode::kResourceExhausted, "HOST_MEMORY",
-                    "model",
-                    absl::StrCat("model: ", text, "; training jobs go first"));
+  return FieldError(absl::StatusCode::kResourceExhausted,
+                    FieldReason::kHostMemory, "model",
+                    absl::StrCat(text, "; training jobs go first"));
 }
 
 }  // namespace
@@ -42,18 +41,17 @@ std::deque<FilePart> SplitParts(const std::vector<FilePart>& parts,
   return split;
 }
 
-SampleRun::SampleRun(EventLoop& loop, HostArena& arena, WorkerPool& pool,
-                     BaseCache& bases, SampleRunOptions options,
+SampleRun::SampleRun(const SampleGround& ground, SampleRunOptions options,
                      std::shared_ptr<SampleSink> sink,
                      std::function<void(absl::Status)> over)
-    : arena_(arena),
-      pool_(pool),
-      bases_(bases),
+    : arena_(ground.arena),
+      pool_(ground.pool),
+      bases_(ground.bases),
       options_(std::move(options)),
       sink_(std::move(sink)),
       over_(std::move(over)),
       prompts_(
-          loop, arena, pool, PromptOptions(),
+          ground.loop, ground.arena, ground.pool, PromptOptions(),
           {.tokenized = [this] { OnTokenized(); },
            .configure = [this](WorkerId worker) { Configure(worker); },
            .piece =
@@ -125,8 +123,8 @@ void SampleRun::OnTokenized() {
 void SampleRun::OnMemory(const absl::Status& ready) {
   if (ended_) return;
   if (!ready.ok()) return End(HostMemoryError(std::string(ready.message())));
-  base_ticket_ = state_->base().Join([this](BaseWeights::Turn turn) {
-    turn == BaseWeights::Turn::kLoad ? LoadBase() : LoadAdapters();
+  base_ticket_ = state_->base().Join([this](BaseWeights::Grant grant) {
+    grant == BaseWeights::Grant::kLoad ? LoadBase() : LoadAdapters();
   });
 }
 
@@ -150,12 +148,13 @@ void SampleRun::OnBaseLoaded(const absl::StatusOr<std::string>& key) {
   // Files that changed meanwhile may have given a mixture.
   if (!key.ok() || *key != options_.source.base_key) {
     bases_.Forget(state_->base());
-    return End(FieldError(
-        absl::StatusCode::kFailedPrecondition, "INVALID_MODEL", "model",
-        absl::StrCat("model: the files of ", options_.source.model.path,
-                     " changed while they were read")));
+    return End(
+        FieldError(absl::StatusCode::kFailedPrecondition,
+                   FieldReason::kInvalidModel, "model",
+                   absl::StrCat("the files of ", options_.source.model.path,
+                                " changed while they were read")));
   }
-  state_->base().LoadEnded(true);
+  state_->base().LoadDone();
   LoadAdapters();
 }
 
@@ -198,8 +197,8 @@ void SampleRun::OnFileWork(const absl::Status& status) {
   file_work_.reset();
   if (ended_) return ReleaseIfQuiet();
   if (status.ok()) return LoadNext();
-  End(FieldError(absl::StatusCode::kFailedPrecondition, "INVALID_MODEL",
-                 "model", absl::StrCat("model: ", status.message())));
+  End(FieldError(absl::StatusCode::kFailedPrecondition,
+                 FieldReason::kInvalidModel, "model", status.message()));
   ReleaseIfQuiet();
 }
 

@@ -54,6 +54,14 @@ struct SampleRunOptions {
   std::function<uint64_t()> reserved_bytes = [] { return uint64_t{0}; };
 };
 
+// What a sample runs on; all outlive it.
+struct SampleGround {
+  EventLoop& loop;
+  HostArena& arena;
+  WorkerPool& pool;
+  BaseCache& bases;
+};
+
 // The parts with at most `bytes` of tensors each, or one tensor.
 std::deque<FilePart> SplitParts(const std::vector<FilePart>& parts,
                                 uint64_t bytes);
@@ -63,8 +71,7 @@ class SampleRun {
   // `sink` is shared with the API's thread.  `over` is called once, with what
   // ended it, when nothing of it is left in the arena; it may not destroy the
   // run.
-  SampleRun(EventLoop& loop, HostArena& arena, WorkerPool& pool,
-            BaseCache& bases, SampleRunOptions options,
+  SampleRun(const SampleGround& ground, SampleRunOptions options,
             std::shared_ptr<SampleSink> sink,
             std::function<void(absl::Status)> over);
   // REQUIRES: `over` came, or the workers are gone.

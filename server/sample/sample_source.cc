@@ -15,17 +15,18 @@ namespace {
 // A directory's own error, about the field that named it.
 absl::Status ModelError(const absl::Status& status) {
   const bool unimplemented = absl::IsUnimplemented(status);
-  return FieldError(unimplemented ? absl::StatusCode::kUnimplemented
-                                  : absl::StatusCode::kInvalidArgument,
-                    unimplemented ? "NOT_AVAILABLE" : "INVALID_MODEL", "model",
-                    absl::StrCat("model: ", std::string(status.message())));
+  return FieldError(
+      unimplemented ? absl::StatusCode::kUnimplemented
+                    : absl::StatusCode::kInvalidArgument,
+      unimplemented ? FieldReason::kNotAvailable : FieldReason::kInvalidModel,
+      "model", std::string(status.message()));
 }
 
 absl::StatusOr<DType> DTypeOf(const FileOpener& files, const std::string& path,
                               const ModelConfig& model) {
   if (files.IsThere(path + "/checkpoint.json")) {
     ASSIGN_OR_RETURN(const CheckpointManifest manifest,
-                     ReadCheckpoint(files, path, false));
+                     ReadCheckpoint(files, path));
     for (const DType dtype : {DType::kBF16, DType::kF16}) {
       if (manifest.dtype == DTypeName(dtype)) return dtype;
     }
@@ -81,7 +82,8 @@ absl::StatusOr<SampleSource> OpenSampleSource(const std::string& path,
                                               const PathResolver& resolve) {
   auto source = Open(path, dtype, files, resolve);
   // A path that `resolve` refused says so itself.
-  if (source.ok() || !ErrorReason(source.status()).empty()) return source;
+  if (source.ok() || ErrorReason(source.status()) != FieldReason::kNone)
+    return source;
   return ModelError(source.status());
 }
 

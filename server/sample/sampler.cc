@@ -34,8 +34,8 @@ void Sampler::Start(const SampleQuestion& question,
                     std::shared_ptr<SampleSink> sink) {
   if (pool_.device_count() == 0) {
     return sink->OnEnd(FieldError(
-        absl::StatusCode::kFailedPrecondition, "NO_HEALTHY_DEVICE", "",
-        "this server runs with --devices=none: nothing can be sampled"));
+        absl::StatusCode::kFailedPrecondition, FieldReason::kNoHealthyDevice,
+        "", "this server runs with --devices=none: nothing can be sampled"));
   }
   auto source = options_.open(question.model);
   if (!source.ok()) return sink->OnEnd(source.status());
@@ -49,10 +49,10 @@ void Sampler::Start(const SampleQuestion& question,
 void Sampler::Enqueue(Waiting waiting) {
   if (stopped_) return waiting.sink->OnEnd(Stopping());
   if (queue_.size() >= kMaxWaitingSamples) {
-    return waiting.sink->OnEnd(
-        FieldError(absl::StatusCode::kResourceExhausted, "QUOTA", "",
-                   absl::StrCat(kMaxWaitingSamples,
-                                " samples wait already; try again later")));
+    return waiting.sink->OnEnd(FieldError(
+        absl::StatusCode::kResourceExhausted, FieldReason::kQuota, "",
+        absl::StrCat(kMaxWaitingSamples,
+                     " samples wait already; try again later")));
   }
   queue_.push_back(std::move(waiting));
   StartNext();
@@ -68,7 +68,7 @@ void Sampler::StartNext() {
     }
     sink_ = next.sink;
     run_ = std::make_unique<SampleRun>(
-        loop_, arena_, pool_, bases_,
+        SampleGround{loop_, arena_, pool_, bases_},
         SampleRunOptions{.number = next_number_,
                          .source = std::move(next.source),
                          .question = std::move(next.question),
@@ -98,8 +98,8 @@ void Sampler::GiveWay(std::function<void()> gone) {
   ROUNDHOUSE_CHECK(holds_memory());
   gone_ = std::move(gone);
   run_->End(FieldError(
-      absl::StatusCode::kResourceExhausted, "HOST_MEMORY", "model",
-      "model: a training job needs the host memory; try again later"));
+      absl::StatusCode::kResourceExhausted, FieldReason::kHostMemory, "model",
+      "a training job needs the host memory; try again later"));
 }
 
 void Sampler::Cancel(const SampleSink* sink) {

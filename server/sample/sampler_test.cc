@@ -299,7 +299,7 @@ TEST_F(SamplerTest, WithoutDevicesThereAreNoSamples) {
   const FakeSink& sink = Ask();
   Run();
   EXPECT_TRUE(absl::IsFailedPrecondition(*sink.status)) << *sink.status;
-  EXPECT_EQ(ErrorReason(*sink.status), "NO_HEALTHY_DEVICE");
+  EXPECT_EQ(ErrorReason(*sink.status), FieldReason::kNoHealthyDevice);
   BaseBytesKept();
 }
 
@@ -330,7 +330,7 @@ TEST_F(SamplerTest, ShortOfDeviceMemoryItTriesSmallerGroups) {
   const FakeSink& sink = Ask(2);
   Run();
   EXPECT_TRUE(absl::IsResourceExhausted(*sink.status)) << *sink.status;
-  EXPECT_EQ(ErrorReason(*sink.status), "DEVICE_MEMORY");
+  EXPECT_EQ(ErrorReason(*sink.status), FieldReason::kDeviceMemory);
   EXPECT_TRUE(absl::StrContains(sink.status->message(), "out of memory"));
   BaseBytesKept();
 }
@@ -352,7 +352,7 @@ TEST_F(SamplerTest, WhatDoesNotFitIsRefused) {
   const FakeSink& sink = Ask();
   Run();
   EXPECT_TRUE(absl::IsResourceExhausted(*sink.status)) << *sink.status;
-  EXPECT_EQ(ErrorReason(*sink.status), "HOST_MEMORY");
+  EXPECT_EQ(ErrorReason(*sink.status), FieldReason::kHostMemory);
   EXPECT_EQ(BaseBytesKept(), 0u);
 }
 
@@ -464,7 +464,7 @@ TEST_F(SamplerTest, TheQueueIsBounded) {
     EXPECT_TRUE(sinks_[i]->status->ok()) << i << *sinks_[i]->status;
   }
   EXPECT_TRUE(absl::IsResourceExhausted(*sinks_.back()->status));
-  EXPECT_EQ(ErrorReason(*sinks_.back()->status), "QUOTA");
+  EXPECT_EQ(ErrorReason(*sinks_.back()->status), FieldReason::kQuota);
 }
 
 TEST_F(SamplerTest, WhoLeavesIsServedNoMore) {
@@ -507,7 +507,8 @@ TEST_F(SamplerTest, ATrainingJobGetsTheBytesBeforeTheNextSample) {
   };
   Run();
   EXPECT_TRUE(gone);
-  EXPECT_EQ(ErrorReason(*first.status), "HOST_MEMORY") << *first.status;
+  EXPECT_EQ(ErrorReason(*first.status), FieldReason::kHostMemory)
+      << *first.status;
   EXPECT_TRUE(second.status->ok()) << *second.status;
 }
 
@@ -543,7 +544,7 @@ TEST(SplitPartsTest, PartsHoldWholeTensorsUpToTheLimit) {
   for (uint64_t elements : {10, 10, 30, 1}) {
     wire::FileTensor tensor = {};
     tensor.element_count = elements;
-    tensor.file_dtype = static_cast<uint32_t>(DType::kF32);
+    tensor.file_dtype = DType::kF32;
     part.tensors.push_back(tensor);
   }
   const auto split = SplitParts({part, part}, 80);

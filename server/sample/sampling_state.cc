@@ -47,7 +47,7 @@ uint64_t SamplingState::Place(uint64_t offset) {
     AddParameterLayouts(units_[i], static_cast<uint32_t>(i), parameters_,
                         layout);
     const DType dtype = UnitDType(options_.model, options_.dtype, unit);
-    layout.dtype = static_cast<uint32_t>(dtype);
+    layout.dtype = dtype;
     if (i < model_units()) {
       layout.compute_offset = base_->unit(unit).compute_offset;
       layout.version_word_offset = base_->unit(unit).version_word_offset;
@@ -76,7 +76,7 @@ absl::StatusOr<std::unique_ptr<SamplingState>> SamplingState::Create(
   job.job = options.job;
   job.model = wire::DimsOf(options.model);
   job.adapter = wire::DimsOf(options.adapter);
-  job.dtype = static_cast<uint32_t>(options.dtype);
+  job.dtype = options.dtype;
   job.head_token_chunk = kHeadTokenChunk;
   WriteJobTables(arena.arena(), state->range_.offset(), state->layouts_,
                  state->parameters_, job);
@@ -89,8 +89,7 @@ std::vector<wire::SlotUnit> SamplingState::units() const {
       [this](int unit) -> wire::BufferRef {
         const wire::UnitLayout& layout = layouts_[unit];
         return {layout.compute_offset,
-                layout.element_count *
-                    DTypeBytes(static_cast<DType>(layout.dtype))};
+                layout.element_count * DTypeBytes(layout.dtype)};
       },
       [this](int unit) -> wire::WordRef {
         return {layouts_[unit].version_word_offset, kBaseVersion};
@@ -105,8 +104,7 @@ std::vector<FilePart> SamplingState::Parts(
   for (size_t i = first_unit; i < first_unit + sources.size(); ++i) {
     const wire::UnitLayout& layout = layouts_[i];
     units.push_back(units_[i]);
-    targets.push_back(
-        {layout.compute_offset, static_cast<DType>(layout.dtype), 0});
+    targets.push_back({layout.compute_offset, layout.dtype, 0});
   }
   return LoadParts(sources, units, targets);
 }

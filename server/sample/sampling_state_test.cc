@@ -54,7 +54,7 @@ TEST_F(SamplingStateTest, TheLayoutIsATrainingJobsWithoutItsState) {
       EXPECT_EQ(layout().magic, wire::kLayoutMagic);
       EXPECT_EQ(layout().version, wire::kWireVersion);
       EXPECT_EQ(layout().job, kJob);
-      EXPECT_EQ(layout().dtype, static_cast<uint32_t>(DType::kBF16));
+      EXPECT_EQ(layout().dtype, DType::kBF16);
       EXPECT_EQ(layout().adapter.rank, adapter.rank);
       const auto units = UnitLayouts();
       ASSERT_EQ(units.size(), trained->units().size());
@@ -138,12 +138,12 @@ TEST_F(SamplingStateTest, PartsGoWhereTheUnitsLie) {
   EXPECT_EQ(base[0].file_bytes, 99u);
   const wire::FileTensor& first = base[0].tensors[0];
   EXPECT_EQ(first.first_offset, base_->unit(0).compute_offset);
-  EXPECT_EQ(first.first_dtype, static_cast<uint32_t>(DType::kBF16));
-  EXPECT_EQ(first.file_dtype, static_cast<uint32_t>(DType::kF16));
+  EXPECT_EQ(first.first_dtype, DType::kBF16);
+  EXPECT_EQ(first.file_dtype, DType::kF16);
   EXPECT_EQ(first.second_offset, 0u);
   const wire::FileTensor& adapter = adapters[0].tensors[0];
   EXPECT_EQ(adapter.first_offset, UnitLayouts()[split].compute_offset);
-  EXPECT_EQ(adapter.first_dtype, static_cast<uint32_t>(DType::kF32));
+  EXPECT_EQ(adapter.first_dtype, DType::kF32);
   EXPECT_EQ(adapter.file_offset, split * 100);
 }
 

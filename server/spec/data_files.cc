@@ -31,8 +31,8 @@ constexpr const char* kOtherNames[] = {"dataset_info.json",
 
 absl::Status Invalid(const std::string& field, const std::string& name,
                      const std::string& what) {
-  return FieldError("INVALID_VALUE", field,
-                    absl::StrCat(field, ": \"", name, "\" ", what));
+  return FieldError(FieldReason::kInvalidValue, field,
+                    absl::StrCat("\"", name, "\" ", what));
 }
 
 // A pattern or path in two: "a/b*" -> "a", "b*".
@@ -157,15 +157,14 @@ class Finder {
     size_t bytes = 0;
     for (const std::string& file : found_) bytes += file.size();
     if (found_.size() > kMaxDataFiles) {
-      return FieldError(
-          "INVALID_VALUE", field_,
-          absl::StrCat(field_, ": ", found_.size(), " files; at most ",
-                       kMaxDataFiles, ": write them into fewer"));
+      return FieldError(FieldReason::kInvalidValue, field_,
+                        absl::StrCat(found_.size(), " files; at most ",
+                                     kMaxDataFiles, ": write them into fewer"));
     }
     if (bytes > kMaxDataNamesBytes) {
       return FieldError(
-          "INVALID_VALUE", field_,
-          absl::StrCat(field_, ": the names of its files have ", bytes,
+          FieldReason::kInvalidValue, field_,
+          absl::StrCat("the names of its files have ", bytes,
                        " bytes together; at most ", kMaxDataNamesBytes));
     }
     return std::move(found_);
@@ -177,9 +176,8 @@ class Finder {
     const auto folder = files_.OpenDirectory(real);
     if (absl::IsUnavailable(folder.status())) return folder.status();
     if (!folder.ok()) {
-      return FieldError(
-          "INVALID_VALUE", field_,
-          absl::StrCat(field_, ": ", std::string(folder.status().message())));
+      return FieldError(FieldReason::kInvalidValue, field_,
+                        std::string(folder.status().message()));
     }
     auto names = NamesIn(*folder);
     if (!names.ok()) {
@@ -203,9 +201,8 @@ class Finder {
       RETURN_IF_ERROR(AddBelow(real, one));
     }
     if (!names.empty()) return absl::OkStatus();
-    return FieldError(
-        "PATH_NOT_FOUND", field_,
-        absl::StrCat(field_, ": \"", name, "\" matches no file in ", real));
+    return FieldError(FieldReason::kPathNotFound, field_,
+                      absl::StrCat("\"", name, "\" matches no file in ", real));
   }
 
   absl::Status AddFolder(const std::string& name, const std::string& real) {

@@ -113,12 +113,12 @@ absl::StatusOr<std::string> HubCache::Find(const std::string& field,
                                            const HubName& name,
                                            HubNeed need) const {
   if (directory_.empty()) {
-    return FieldError("PATH_NOT_FOUND", field,
-                      "the server has no Hugging Face cache (--hf-cache)");
+    return RequestError(FieldReason::kPathNotFound, field,
+                        "the server has no Hugging Face cache (--hf-cache)");
   }
   const auto missing = [&](const std::string& what) {
-    return FieldError(
-        "PATH_NOT_FOUND", field,
+    return RequestError(
+        FieldReason::kPathNotFound, field,
         absl::StrCat("the Hugging Face cache ", directory_, " lacks ", what,
                      "; the server downloads nothing, get it on the server, "
                      "as the daemon's user: ",
@@ -148,8 +148,8 @@ absl::StatusOr<std::string> HubCache::Find(const std::string& field,
   const absl::Status status = CheckSnapshot(*path, need);
   if (status.ok()) return *path;
   if (absl::IsNotFound(status)) return missing(std::string(status.message()));
-  return FieldError("PATH_OUTSIDE_DATA_ROOTS", field,
-                    absl::StrCat(field, ": ", std::string(status.message())));
+  return FieldError(FieldReason::kPathOutsideDataRoots, field,
+                    std::string(status.message()));
 }
 
 absl::StatusOr<std::string> HubCache::Resolve(const std::string& field,
@@ -162,13 +162,12 @@ absl::StatusOr<std::string> HubCache::Resolve(const std::string& field,
   const absl::Status status = CheckSnapshot(found, need);
   if (status.ok()) return found;
   if (absl::IsNotFound(status)) {
-    return FieldError(
-        "PATH_NOT_FOUND", field,
-        absl::StrCat(field, ": the Hugging Face cache ", directory_, " lacks ",
-                     std::string(status.message())));
+    return FieldError(FieldReason::kPathNotFound, field,
+                      absl::StrCat("the Hugging Face cache ", directory_,
+                                   " lacks ", std::string(status.message())));
   }
-  return FieldError("PATH_OUTSIDE_DATA_ROOTS", field,
-                    absl::StrCat(field, ": ", std::string(status.message())));
+  return FieldError(FieldReason::kPathOutsideDataRoots, field,
+                    std::string(status.message()));
 }
 
 absl::Status HubCache::CheckSnapshot(const std::string& path,

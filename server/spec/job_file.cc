@@ -12,7 +12,7 @@ namespace {
 
 absl::Status Worded(const absl::Status& error, const std::string& field,
                     const std::string& message) {
-  return FieldError(error.code(), ErrorReason(error), field, message);
+  return RequestError(error.code(), ErrorReason(error), field, message);
 }
 
 // "field: what" and "field[2] is what" with the key in the field's place.

@@ -69,23 +69,22 @@ class Reader {
  private:
   using Given = WrittenField;
 
-  void Fault(absl::StatusCode code, const std::string& reason, const Given& at,
+  void Fault(absl::StatusCode code, FieldReason reason, const Given& at,
              const std::string& what) {
     const std::string key = at.key.size() <= kShownNameBytes
                                 ? at.key
                                 : at.key.substr(0, kShownNameBytes) + "...";
-    file_.AddFault(
-        at.line, FieldError(code, reason, key, absl::StrCat(key, ": ", what)));
+    file_.AddFault(at.line, FieldError(code, reason, key, what));
   }
-  void Fault(const std::string& reason, const Given& at,
-             const std::string& what) {
+  void Fault(FieldReason reason, const Given& at, const std::string& what) {
     Fault(absl::StatusCode::kInvalidArgument, reason, at, what);
   }
 
   void ReadEntry(const SpecValue& key, const SpecValue& value) {
     const Given at{key.text, key.line};
     if (!seen_.insert(at.key).second) {
-      return Fault("DUPLICATE_FIELD", at, "is given twice; keep one of them");
+      return Fault(FieldReason::kDuplicateField, at,
+                   "is given twice; keep one of them");
     }
     const auto found = RowsByName().find(at.key);
     if (found != RowsByName().end())
@@ -106,8 +105,9 @@ class Reader {
     if (status.ok()) return;
     broken_.insert(row.info.name);
     Fault(status.code(),
-          absl::IsUnimplemented(status) ? "NOT_AVAILABLE" : "INVALID_VALUE", at,
-          std::string(status.message()));
+          absl::IsUnimplemented(status) ? FieldReason::kNotAvailable
+                                        : FieldReason::kInvalidValue,
+          at, std::string(status.message()));
   }
 
   void ReadOther(const OtherField& other, const Given& at,
@@ -116,7 +116,7 @@ class Reader {
     const OtherValue* const known = FindOtherValue(other, value);
     if (known == nullptr) {
       broken_.insert(other.stands_for);
-      return Fault("OTHER_TOOLS_FIELD", at, other.remedy);
+      return Fault(FieldReason::kOtherToolsField, at, other.remedy);
     }
     if (*known->needs != '\0') needs_.emplace_back(at, known);
     if (*known->field == '\0') return;
@@ -128,7 +128,7 @@ class Reader {
     std::vector<std::string> names;
     for (const auto& [name, row] : RowsByName()) names.push_back(name);
     const std::string nearest = NearestName(at.key, names);
-    Fault("UNKNOWN_FIELD", at,
+    Fault(FieldReason::kUnknownField, at,
           nearest.empty()
               ? "unknown field; roundhouse job-template shows the usual ones, "
                 "docs/job-spec.md all"
@@ -138,7 +138,7 @@ class Reader {
   // `first` says `what` as well.
   void BothGiven(const Given& first, const Given& second,
                  const std::string& what) {
-    Fault("CONFLICTING_FIELDS", second,
+    Fault(FieldReason::kConflictingFields, second,
           absl::StrCat(first.key, " (line ", first.line, ") says ", what,
                        "; keep one of them"));
   }
@@ -155,15 +155,16 @@ class Reader {
     for (const char* name : {"model_name_or_path", "dataset"}) {
       if (Find(name) != nullptr || !Sound({name})) continue;
       file_.AddFault(
-          0, FieldError("MISSING_FIELD", name,
-                        absl::StrCat(name, " is missing; every job needs it")));
+          0,
+          RequestError(FieldReason::kMissingField, name,
+                       absl::StrCat(name, " is missing; every job needs it")));
     }
   }
 
   void CheckNeeds() {
     for (const auto& [at, known] : needs_) {
       if (Find(known->needs) != nullptr) continue;
-      Fault("MISSING_FIELD", at,
+      Fault(FieldReason::kMissingField, at,
             absl::StrCat(known->text, " needs ", known->needs,
                          " beside it, or remove this line"));
     }
@@ -181,19 +182,19 @@ class Reader {
 
   void CheckMethod() {
     if (!Sound({"method"})) return;
-    if (draft_.spec.method == Method::kFull) {
+    if (draft_.spec.method == TrainingMethod::kFull) {
       for (const char* name : {"adapter_name_or_path", "lora_r", "lora_alpha",
                                "lora_dropout", "target_modules"}) {
         const Given* const given = Find(name);
         if (given == nullptr || !Sound({name})) continue;
-        Fault("CONFLICTING_FIELDS", *given,
+        Fault(FieldReason::kConflictingFields, *given,
               "belongs to method: lora, and the job's method is full; say "
               "method: lora or remove this line");
       }
       return;
     }
     if (draft_.spec.model_init == ModelInit::kRandom) {
-      Fault("CONFLICTING_FIELDS", *Find("model_init"),
+      Fault(FieldReason::kConflictingFields, *Find("model_init"),
             "method: lora needs the weights of a model to adapt; remove this "
             "line");
     }
@@ -206,8 +207,8 @@ class Reader {
   void ApplyDtype() {
     const Given* by = draft_.spec.dtype.has_value() ? Find("dtype") : nullptr;
     for (const auto& [name, on, dtype] :
-         {std::tuple("bf16", draft_.bf16, SpecDtype::kBf16),
-          std::tuple("fp16", draft_.fp16, SpecDtype::kFp16)}) {
+         {std::tuple("bf16", draft_.bf16, DType::kBF16),
+          std::tuple("fp16", draft_.fp16, DType::kF16)}) {
       if (!on) continue;
       const Given& flag = *Find(name);
       if (by != nullptr) return BothGiven(*by, flag, "the dtype too");
@@ -218,14 +219,14 @@ class Reader {
     if (by == nullptr && Find("dtype") == nullptr &&
         (Find("bf16") != nullptr || Find("fp16") != nullptr) &&
         Sound({"bf16", "fp16"})) {
-      draft_.spec.dtype = SpecDtype::kFp32;
+      draft_.spec.dtype = DType::kF32;
     }
-    if (draft_.spec.dtype != SpecDtype::kFp16 ||
+    if (draft_.spec.dtype != DType::kF16 ||
         draft_.spec.optimizer_mode != OptimizerMode::kAsync) {
       return;
     }
     Fault(
-        "CONFLICTING_FIELDS", *Find("optimizer_mode"),
+        FieldReason::kConflictingFields, *Find("optimizer_mode"),
         absl::StrCat("async does not go with fp16 (",
                      by->key == "fp16" ? "" : by->key + ", ", "line ", by->line,
                      "), whose loss scale is known only when the step before "
@@ -245,14 +246,14 @@ class Reader {
         return BothGiven(*batch, *steps, "the size of a step's batch too");
       }
       if (!spec.micro_batch_size.has_value()) {
-        return Fault("MISSING_FIELD", *steps,
+        return Fault(FieldReason::kMissingField, *steps,
                      "needs per_device_train_batch_size beside it");
       }
       spec.batch_size =
           *spec.micro_batch_size * *draft_.gradient_accumulation_steps;
       if (spec.batch_size > kMaxBatchSize) {
         return Fault(
-            "INVALID_VALUE", *steps,
+            FieldReason::kInvalidValue, *steps,
             absl::StrCat("times the micro-batch is a batch_size of ",
                          spec.batch_size, "; at most ", kMaxBatchSize));
       }
@@ -267,7 +268,7 @@ class Reader {
     const JobSpec& spec = draft_.spec;
     if (spec.micro_batch_size.has_value() &&
         *spec.micro_batch_size > spec.batch_size) {
-      return Fault("INVALID_VALUE", *Find("micro_batch_size"),
+      return Fault(FieldReason::kInvalidValue, *Find("micro_batch_size"),
                    absl::StrCat(*spec.micro_batch_size,
                                 " is more than the batch_size of ",
                                 spec.batch_size, "; write that or less"));
@@ -275,7 +276,7 @@ class Reader {
     if (!Sound({"micro_batches_per_round", "gradient_groups"})) return;
     const int64_t m = spec.micro_batches_per_round.value_or(spec.batch_size);
     if (spec.gradient_groups.has_value() && *spec.gradient_groups > m) {
-      Fault("INVALID_VALUE", *Find("gradient_groups"),
+      Fault(FieldReason::kInvalidValue, *Find("gradient_groups"),
             absl::StrCat(*spec.gradient_groups, " groups of ", m,
                          " micro-batches at most"));
     }
@@ -287,7 +288,8 @@ class Reader {
     const absl::Status status =
         CheckPlanWidths(*spec.plan, spec.gradient_groups.value_or(1));
     if (status.ok()) return;
-    Fault("INVALID_VALUE", *Find("plan"), std::string(status.message()));
+    Fault(FieldReason::kInvalidValue, *Find("plan"),
+          std::string(status.message()));
   }
 
   void ApplySchedule() {
@@ -305,7 +307,7 @@ class Reader {
     }
     const bool warmup = spec.warmup_ratio != 0 || spec.warmup_steps != 0;
     if (warmup && spec.lr_scheduler_type == LrSchedulerType::kConstant) {
-      Fault("CONFLICTING_FIELDS", *Find("lr_scheduler_type"),
+      Fault(FieldReason::kConflictingFields, *Find("lr_scheduler_type"),
             "constant has no warm-up; say constant_with_warmup");
     }
   }
@@ -314,7 +316,7 @@ class Reader {
     const JobSpec& spec = draft_.spec;
     if (spec.validation_split > 0 &&
         spec.validation_split < kMinValidationSplit) {
-      Fault("INVALID_VALUE", *Find("validation_split"),
+      Fault(FieldReason::kInvalidValue, *Find("validation_split"),
             absl::StrCat("a share of the rows is at least ",
                          kMinValidationSplit, "; 0 is none"));
     }
@@ -325,7 +327,7 @@ class Reader {
     if (spec.truncation == Truncation::kSplit &&
         spec.dataset_format != DatasetFormat::kAuto &&
         spec.dataset_format != DatasetFormat::kText) {
-      Fault("CONFLICTING_FIELDS", *Find("truncation"),
+      Fault(FieldReason::kConflictingFields, *Find("truncation"),
             "split is for dataset_format text alone");
     }
   }
@@ -346,14 +348,15 @@ class Reader {
       const bool prompts = name == std::string("eval_steps");
       if (!HasValidation(spec) && !(prompts && !spec.eval_prompts.empty())) {
         Fault(
-            "MISSING_FIELD", *Find(name),
+            FieldReason::kMissingField, *Find(name),
             absl::StrCat(prompts ? "needs a validation_dataset, a "
                                    "validation_split or eval_prompts beside it"
                                  : "needs a validation_dataset or a "
                                    "validation_split beside it",
                          OrRemove(name)));
       } else if (spec.eval_steps == 0) {
-        Fault("MISSING_FIELD", *Find(name), "needs eval_steps beside it");
+        Fault(FieldReason::kMissingField, *Find(name),
+              "needs eval_steps beside it");
       }
     }
   }
@@ -405,7 +408,7 @@ absl::StatusOr<JobFile> ReadJobText(const std::string& text,
                    ParseSpecText(text, file_name, writer));
   if (root.kind != Kind::kMap) {
     return FieldError(
-        "INVALID_SYNTAX", "",
+        FieldReason::kInvalidSyntax, "",
         absl::StrCat(file_name, ":", std::max(root.line, 1),
                      ": expected fields (name: value), got ", Describe(root)));
   }

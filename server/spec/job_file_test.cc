@@ -34,11 +34,10 @@ std::string Message(const JobFile& file) {
 // Elsewhere neither of the two means fp32.
 TEST(JobFileTest, FlagsOfDtypesThatAreFalseMeanFp32) {
   for (const char* text : {"bf16: false", "fp16: false\nbf16: false"}) {
-    EXPECT_EQ(With(text).spec().dtype, SpecDtype::kFp32) << text;
+    EXPECT_EQ(With(text).spec().dtype, DType::kF32) << text;
   }
   EXPECT_EQ(With("torch_dtype: auto\nbf16: false").spec().dtype, std::nullopt);
-  EXPECT_EQ(With("torch_dtype: auto\nbf16: true").spec().dtype,
-            SpecDtype::kBf16);
+  EXPECT_EQ(With("torch_dtype: auto\nbf16: true").spec().dtype, DType::kBF16);
 }
 
 TEST(JobFileTest, AFileToTrainOnAndToValidateWithIsWarnedOf) {
@@ -128,18 +127,17 @@ TEST(JobFileTest, AnAnswerHasRoomForSoMany) {
 
 TEST(JobFileTest, ErrorsOfOthersGetLineAndWord) {
   JobFile file = Read("base_model: m\ndataset: d\n");
-  const absl::Status there = FieldError("INVALID_MODEL", "model_name_or_path",
-                                        "model_name_or_path: x is missing");
+  const absl::Status there = FieldError(FieldReason::kInvalidModel,
+                                        "model_name_or_path", "x is missing");
   EXPECT_EQ(file.Located(there).message(),
             "job.yaml:1: base_model: x is missing");
   EXPECT_EQ(ErrorField(file.Located(there)), "base_model");
-  EXPECT_EQ(ErrorReason(file.Located(there)), "INVALID_MODEL");
-  const absl::Status other = FieldError("QUOTA", "", "busy");
+  EXPECT_EQ(ErrorReason(file.Located(there)), FieldReason::kInvalidModel);
+  const absl::Status other = FieldError(FieldReason::kQuota, "", "busy");
   EXPECT_EQ(file.Located(other), other);
   EXPECT_TRUE(file.status().ok());
   file.AddFaultOf(there);
-  file.AddFaultOf(
-      FieldError("INVALID_VALUE", "output_name", "output_name: no"));
+  file.AddFaultOf(FieldError(FieldReason::kInvalidValue, "output_name", "no"));
   EXPECT_EQ(Message(file),
             "job.yaml has 2 errors\nline 1: base_model: x is missing\n"
             "output_name: no");
@@ -177,13 +175,13 @@ TEST(JobFileTest, OtherNamesOfOneThing) {
       "sample_packing: True\noptimizer: adamw_torch_fused\n");
   ASSERT_TRUE(file.status().ok()) << file.status();
   const JobSpec& spec = file.spec();
-  EXPECT_EQ(spec.method, Method::kLora);
+  EXPECT_EQ(spec.method, TrainingMethod::kLora);
   EXPECT_EQ(spec.adapter_name_or_path, "a");
   EXPECT_EQ(spec.target_modules, 0x5u);
   EXPECT_EQ(spec.lr_scheduler_type, LrSchedulerType::kCosine);
   EXPECT_EQ(spec.batch_size, 8);
   EXPECT_EQ(spec.micro_batch_size, 2);
-  EXPECT_EQ(spec.dtype, SpecDtype::kBf16);
+  EXPECT_EQ(spec.dtype, DType::kBF16);
   EXPECT_EQ(spec.gradient_checkpointing, GradientCheckpointing::kAuto);
   EXPECT_TRUE(spec.packing);
   EXPECT_TRUE(file.warnings().empty());

@@ -19,18 +19,18 @@ absl::Status ModelError(const absl::Status& status) {
   const char* const remedy = absl::EndsWith(message, "/config.json: not found")
                                  ? "; name the folder that has it"
                                  : "";
-  return FieldError(unimplemented ? absl::StatusCode::kUnimplemented
-                                  : absl::StatusCode::kInvalidArgument,
-                    unimplemented ? "NOT_AVAILABLE" : "INVALID_MODEL",
-                    "model_name_or_path",
-                    absl::StrCat("model_name_or_path: ", message, remedy));
+  return FieldError(
+      unimplemented ? absl::StatusCode::kUnimplemented
+                    : absl::StatusCode::kInvalidArgument,
+      unimplemented ? FieldReason::kNotAvailable : FieldReason::kInvalidModel,
+      "model_name_or_path", absl::StrCat(message, remedy));
 }
 
 absl::Status CheckMaxLength(int64_t max_length, const ModelConfig& model) {
   if (max_length <= model.max_position_tokens) return absl::OkStatus();
   return FieldError(
-      "INVALID_VALUE", "max_length",
-      absl::StrCat("max_length: ", max_length, " tokens; the model allows ",
+      FieldReason::kInvalidValue, "max_length",
+      absl::StrCat(max_length, " tokens; the model allows ",
                    model.max_position_tokens,
                    " (max_position_embeddings of its config.json); write that "
                    "or less"));

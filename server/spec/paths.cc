@@ -36,8 +36,8 @@ absl::Status OpenError(int error) {
   switch (error) {
     case ENOENT:
     case ENOTDIR:
-      return FieldError(absl::StatusCode::kNotFound, "PATH_NOT_FOUND", "",
-                        "not found");
+      return FieldError(absl::StatusCode::kNotFound, FieldReason::kPathNotFound,
+                        "", "not found");
     case kOpenHangs:
       return absl::UnavailableError(
           absl::StrCat("can't be opened: ", OpenErrorText(error)));
@@ -51,10 +51,10 @@ absl::Status OpenError(int error) {
       return absl::InternalError(
           absl::StrCat("can't be opened: ", strerror(error)));
     case ELOOP:
-      return FieldError("PATH_OUTSIDE_DATA_ROOTS", "",
+      return FieldError(FieldReason::kPathOutsideDataRoots, "",
                         "goes through more links than are followed");
     default:
-      return FieldError("PATH_NOT_FOUND", "",
+      return FieldError(FieldReason::kPathNotFound, "",
                         absl::StrCat("can't be opened: ", strerror(error)));
   }
 }
@@ -64,10 +64,10 @@ absl::Status CheckKind(int fd, PathKind kind) {
   struct stat info;
   if (fstat(fd, &info) != 0) return OpenError(errno);
   if (kind == PathKind::kFile && !S_ISREG(info.st_mode)) {
-    return FieldError("INVALID_VALUE", "", "is not a regular file");
+    return FieldError(FieldReason::kInvalidValue, "", "is not a regular file");
   }
   if (kind != PathKind::kFile && !S_ISDIR(info.st_mode)) {
-    return FieldError("INVALID_VALUE", "", "is not a directory");
+    return FieldError(FieldReason::kInvalidValue, "", "is not a directory");
   }
   return absl::OkStatus();
 }
@@ -76,7 +76,7 @@ absl::Status About(const std::string& field, const std::string& path,
                    const absl::Status& status) {
   return FieldError(
       ErrorReason(status), field,
-      absl::StrCat(field, ": \"", path, "\" ", std::string(status.message())));
+      absl::StrCat("\"", path, "\" ", std::string(status.message())));
 }
 
 std::string Join(const std::string& folder, const std::string& relative) {
@@ -98,10 +98,10 @@ absl::StatusOr<std::unique_ptr<DataRoots>> DataRoots::Create(
     const DataRootsOptions& options) {
   std::unique_ptr<DataRoots> out(new DataRoots);
   for (const std::string& root : options.roots) {
-    RETURN_IF_ERROR(out->Add(root, false));
+    RETURN_IF_ERROR(out->Add(root, Whose::kLab));
   }
   for (const std::string& root : options.own) {
-    RETURN_IF_ERROR(out->Add(root, true));
+    RETURN_IF_ERROR(out->Add(root, Whose::kServer));
   }
   if (!options.hub_cache.empty()) {
     auto hub = std::make_unique<Root>();
@@ -112,7 +112,8 @@ absl::StatusOr<std::unique_ptr<DataRoots>> DataRoots::Create(
   return out;
 }
 
-absl::Status DataRoots::Add(const std::string& given, bool own) {
+absl::Status DataRoots::Add(const std::string& given, Whose whose) {
+  const bool own = whose == Whose::kServer;
   auto root = std::make_unique<Root>();
   root->given = WithoutTrailingSlashes(given);
   root->linked = !own;
@@ -177,7 +178,7 @@ absl::StatusOr<DataRoots::Place> DataRoots::FollowOut(
     if (errno == kOpenHangs) return OpenError(errno);
   }
   return FieldError(
-      "PATH_OUTSIDE_DATA_ROOTS", "",
+      FieldReason::kPathOutsideDataRoots, "",
       absl::StrCat("leads out of the data roots (", RootsText(),
                    "); where a link is meant to, the server's admin can name "
                    "what it leads to as a data root"));
@@ -197,7 +198,7 @@ absl::StatusOr<DataRoots::Place> DataRoots::LookUpAbsolute(
   }
   if (!missing.ok()) return missing;
   return FieldError(
-      "PATH_OUTSIDE_DATA_ROOTS", "",
+      FieldReason::kPathOutsideDataRoots, "",
       absl::StrCat("is outside the data roots (", RootsText(), ")"));
 }
 
@@ -224,7 +225,7 @@ absl::StatusOr<std::string> DataRoots::Resolve(const std::string& field,
   if (absl::IsNotFound(found.status())) {
     const bool absolute = !path.empty() && path[0] == '/';
     return About(field, path,
-                 FieldError("PATH_NOT_FOUND", "",
+                 FieldError(FieldReason::kPathNotFound, "",
                             absolute ? "does not exist"
                                      : absl::StrCat("does not exist under the "
                                                     "data roots (",

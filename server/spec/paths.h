@@ -80,8 +80,10 @@ class DataRoots final : public FileOpener {
     std::string name;       // as it was looked up; no link is followed in it
   };
 
+  enum class Whose { kLab, kServer };
+
   DataRoots() = default;
-  absl::Status Add(const std::string& given, bool own);
+  absl::Status Add(const std::string& given, Whose whose);
   int DescriptorOf(const Root& root) const;  // -1: it is not there
   std::string NameOf(const Root& root) const;
   // NOT_FOUND, or kInvalidArgument with its reason and without the path's name.

@@ -77,7 +77,8 @@ TEST_F(PathsTest, NothingLeadsOut) {
         std::string("way_out/key"), std::string("own_link"),
         std::string("/etc/passwd"), (top_ / "secret/key").string(),
         (top_ / "a/../secret/key").string(), (top_ / "ab").string()}) {
-    EXPECT_EQ(ErrorReason(Bad(path)), "PATH_OUTSIDE_DATA_ROOTS") << path;
+    EXPECT_EQ(ErrorReason(Bad(path)), FieldReason::kPathOutsideDataRoots)
+        << path;
   }
 }
 
@@ -131,11 +132,11 @@ TEST_F(PathsTest, ACacheThatComesLaterIsFound) {
 }
 
 TEST_F(PathsTest, WhatIsMissingOrOfTheWrongKind) {
-  EXPECT_EQ(ErrorReason(Bad("nothing.jsonl")), "PATH_NOT_FOUND");
-  EXPECT_EQ(ErrorReason(Bad("one.jsonl/x")), "PATH_NOT_FOUND");
-  EXPECT_EQ(ErrorReason(Bad("models")), "INVALID_VALUE");
+  EXPECT_EQ(ErrorReason(Bad("nothing.jsonl")), FieldReason::kPathNotFound);
+  EXPECT_EQ(ErrorReason(Bad("one.jsonl/x")), FieldReason::kPathNotFound);
+  EXPECT_EQ(ErrorReason(Bad("models")), FieldReason::kInvalidValue);
   EXPECT_EQ(ErrorReason(Bad("one.jsonl", PathKind::kDirectory)),
-            "INVALID_VALUE");
+            FieldReason::kInvalidValue);
 }
 
 TEST_F(PathsTest, ARootThatIsNoDirectoryIsNamed) {

@@ -156,7 +156,7 @@ ResolvedSpec ResolvedSpec::Resolve(const JobSpec& spec, int device_count,
     const int64_t widest = out.plan.has_value() ? 1 : device_count;
     out.gradient_groups = std::min(widest, *out.micro_batches_per_round);
   }
-  if (out.method == Method::kLora) {
+  if (out.method == TrainingMethod::kLora) {
     const AdapterConfig usual = DefaultAdapter();
     out.lora_r = out.lora_r.value_or(usual.rank);
     out.lora_alpha = out.lora_alpha.value_or(usual.alpha);
@@ -167,7 +167,7 @@ ResolvedSpec ResolvedSpec::Resolve(const JobSpec& spec, int device_count,
 }
 
 AdapterConfig ResolvedSpec::adapter() const {
-  if (spec_.method == Method::kFull) return {};
+  if (spec_.method == TrainingMethod::kFull) return {};
   return {.rank = *spec_.lora_r,
           .alpha = *spec_.lora_alpha,
           .dropout = *spec_.lora_dropout,
@@ -182,22 +182,22 @@ absl::StatusOr<ResolvedSpec> ResolvedSpec::FromJson(const std::string& json) {
   if (!spec.micro_batch_size.has_value() ||
       !spec.micro_batches_per_round.has_value() ||
       !spec.gradient_groups.has_value()) {
-    return FieldError("MISSING_FIELD", "micro_batch_size",
-                      "resolved spec: micro_batch_size, "
-                      "micro_batches_per_round and gradient_groups must be "
-                      "numbers");
+    return RequestError(FieldReason::kMissingField, "micro_batch_size",
+                        "resolved spec: micro_batch_size, "
+                        "micro_batches_per_round and gradient_groups must be "
+                        "numbers");
   }
   // What jobs were before they could choose.
   if (!spec.determinism.has_value()) spec.determinism = Determinism::kBitwise;
   // Always written; read as what was the default then.
   spec.max_length = spec.max_length.value_or(kUsualMaxLength);
-  spec.dtype = spec.dtype.value_or(SpecDtype::kFp32);
-  if (spec.method == Method::kLora &&
+  spec.dtype = spec.dtype.value_or(DType::kF32);
+  if (spec.method == TrainingMethod::kLora &&
       !(spec.lora_r.has_value() && spec.lora_alpha.has_value() &&
         spec.lora_dropout.has_value() && spec.target_modules.has_value())) {
-    return FieldError("MISSING_FIELD", "lora_r",
-                      "resolved spec: lora_r, lora_alpha, lora_dropout and "
-                      "target_modules must be given");
+    return RequestError(FieldReason::kMissingField, "lora_r",
+                        "resolved spec: lora_r, lora_alpha, lora_dropout and "
+                        "target_modules must be given");
   }
   return ResolvedSpec(std::move(spec));
 }

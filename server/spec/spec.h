@@ -19,6 +19,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/dtype.h"
 #include "base/model/config.h"
 #include "base/model/parameters.h"
 
@@ -34,7 +35,6 @@ inline constexpr int64_t kEvalNewTokens = 64;  // of each completion, at most
 inline constexpr int64_t kUsualMaxLength = 1024;  // tokens
 
 enum class LrSchedulerType { kLinear, kCosine, kConstant, kConstantWithWarmup };
-enum class SpecDtype { kFp32, kBf16, kFp16 };
 // Recomputation: kAuto leaves it to the planner.
 enum class GradientCheckpointing { kAuto, kStage, kLayer };
 
@@ -55,8 +55,6 @@ using DatasetColumns = std::vector<std::pair<std::string, std::string>>;
 const std::vector<std::string>& DatasetColumnNames();
 inline constexpr size_t kMaxColumnBytes = 256;  // of what the data calls it
 
-// What trains: every weight, or low-rank adapters of some matrices.
-enum class Method { kFull, kLora };
 // What becomes of a sequence longer than max_length: one end is cut off,
 // it is left out, or it becomes several, cut at line ends (text alone).
 enum class Truncation { kRight, kLeft, kDrop, kSplit };
@@ -129,7 +127,7 @@ struct JobSpec {
   double validation_split = 0;         // share of `dataset` held out; 0: none
   int64_t max_samples = 0;             // rows, the first; 0: all
   std::string resume_from_checkpoint;  // "": none
-  Method method = Method::kFull;
+  TrainingMethod method = TrainingMethod::kFull;
   // An adapter to go on from; "": new ones.  Only with kLora, as the four
   // below, which are empty where the file says nothing: the adapter's or the
   // default.
@@ -160,7 +158,7 @@ struct JobSpec {
   double adam_beta2 = 0.999;
   double adam_epsilon = 1e-8;
   OptimizerMode optimizer_mode = OptimizerMode::kSync;
-  std::optional<SpecDtype> dtype;
+  std::optional<DType> dtype;
   int64_t seed = 42;
   int64_t logging_steps = 1;
   int64_t save_steps = 500;      // 0: only at pauses and stops
@@ -191,7 +189,7 @@ std::string DatasetColumnsArgument(const DatasetColumns& columns);
 // No update of a step can begin before all its gradients are known: they are
 // clipped, or scaled and may overflow.
 inline bool WaitsForNorm(const JobSpec& spec) {
-  return spec.max_grad_norm > 0 || spec.dtype == SpecDtype::kFp16;
+  return spec.max_grad_norm > 0 || spec.dtype == DType::kF16;
 }
 
 // PEFT's values where a job says nothing: rank and alpha 8, no dropout, the
@@ -221,7 +219,7 @@ absl::StatusOr<JobSpec> ParseJobSpec(const std::string& text,
 struct SpecDefaults {
   Determinism determinism = Determinism::kBitwise;
   int64_t max_length = kUsualMaxLength;  // tokens
-  SpecDtype dtype = SpecDtype::kFp32;
+  DType dtype = DType::kF32;
 };
 
 // A JobSpec without "auto" in its batch fields, with its length, its dtype, its
@@ -247,7 +245,7 @@ class ResolvedSpec {
   int64_t gradient_groups() const { return *spec_.gradient_groups; }
   Determinism determinism() const { return *spec_.determinism; }
   int64_t max_length() const { return *spec_.max_length; }  // tokens
-  SpecDtype dtype() const { return *spec_.dtype; }
+  DType dtype() const { return *spec_.dtype; }
   // What trains; not present() with full fine-tuning.
   AdapterConfig adapter() const;
 

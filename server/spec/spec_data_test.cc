@@ -18,7 +18,7 @@ absl::StatusOr<JobSpec> With(const std::string& more) {
       "job.yaml");
 }
 
-void ExpectError(const std::string& more, const std::string& reason,
+void ExpectError(const std::string& more, FieldReason reason,
                  const std::string& field, const std::string& message) {
   const absl::Status status = With(more).status();
   EXPECT_EQ(status.message(), message) << more;
@@ -46,7 +46,7 @@ TEST(SpecDataTest, DatasetsAreOneFileOrSeveral) {
        "expected a path of 1 to 4096 bytes, or a list of paths, got "
        "a mapping"}};
   for (const auto& [text, message] : bad) {
-    ExpectError("validation_dataset: " + text, "INVALID_VALUE",
+    ExpectError("validation_dataset: " + text, FieldReason::kInvalidValue,
                 "validation_dataset",
                 absl::StrCat("job.yaml:3: validation_dataset: ", message));
   }
@@ -70,32 +70,35 @@ TEST(SpecDataTest, WhichRowsAndWhatTheyAre) {
   EXPECT_EQ(DatasetColumnsArgument(With("")->dataset_columns), "");
   EXPECT_FALSE(HasValidation(*With("validation_split: 0")));
   ExpectError("validation_dataset: v\nvalidation_split: 0.1",
-              "CONFLICTING_FIELDS", "validation_split",
+              FieldReason::kConflictingFields, "validation_split",
               "job.yaml:4: validation_split: validation_dataset (line 3) "
               "says which rows are evaluated on too; keep one of them");
-  ExpectError("validation_split: 0.6", "INVALID_VALUE", "validation_split",
+  ExpectError("validation_split: 0.6", FieldReason::kInvalidValue,
+              "validation_split",
               "job.yaml:3: validation_split: expected a number from 0 to 0.5, "
               "got the number 0.6");
-  ExpectError("dataset_columns: {nine: a}", "INVALID_VALUE", "dataset_columns",
+  ExpectError("dataset_columns: {nine: a}", FieldReason::kInvalidValue,
+              "dataset_columns",
               "job.yaml:3: dataset_columns: expected "
               "chat_template_kwargs, completion, conversations, history, "
               "input, instruction, messages, output, parallel_tool_calls, "
               "prompt, system, text or tools, got the text \"nine\"");
-  ExpectError("dataset_columns: {promt: a}", "INVALID_VALUE", "dataset_columns",
+  ExpectError("dataset_columns: {promt: a}", FieldReason::kInvalidValue,
+              "dataset_columns",
               "job.yaml:3: dataset_columns: expected "
               "chat_template_kwargs, completion, conversations, history, "
               "input, instruction, messages, output, parallel_tool_calls, "
               "prompt, system, text or tools, got the text \"promt\"; did you "
               "mean prompt?");
-  ExpectError("truncation: rigth", "INVALID_VALUE", "truncation",
+  ExpectError("truncation: rigth", FieldReason::kInvalidValue, "truncation",
               "job.yaml:3: truncation: expected right, left, drop or split, "
               "got the text \"rigth\"; did you mean right?");
-  ExpectError("dataset_columns: {text: \"\"}", "INVALID_VALUE",
+  ExpectError("dataset_columns: {text: \"\"}", FieldReason::kInvalidValue,
               "dataset_columns",
               "job.yaml:3: dataset_columns: expected a column's name of 1 to "
               "256 bytes under \"text\", got the text \"\"");
-  ExpectError("truncation: split\ndataset_format: alpaca", "CONFLICTING_FIELDS",
-              "truncation",
+  ExpectError("truncation: split\ndataset_format: alpaca",
+              FieldReason::kConflictingFields, "truncation",
               "job.yaml:3: truncation: split is for dataset_format text alone");
   EXPECT_EQ(With("truncation: split\ndataset_format: text")->truncation,
             Truncation::kSplit);

@@ -1,12 +1,46 @@
 #include "server/spec/spec_error.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
+#include "base/log.h"
 
 namespace roundhouse {
 namespace {
+
+// By the number of the reason.
+constexpr const char* kReasonNames[] = {"",
+                                        "UNKNOWN_FIELD",
+                                        "DUPLICATE_FIELD",
+                                        "CONFLICTING_FIELDS",
+                                        "MISSING_FIELD",
+                                        "OTHER_TOOLS_FIELD",
+                                        "INVALID_VALUE",
+                                        "INVALID_SYNTAX",
+                                        "NOT_AVAILABLE",
+                                        "NOT_FOUND",
+                                        "ILLEGAL_STATE",
+                                        "TRY_LATER",
+                                        "REVISION_COMPACTED",
+                                        "REQUEST_ID_REUSED",
+                                        "CANCELLED",
+                                        "UNAUTHENTICATED",
+                                        "PATH_OUTSIDE_DATA_ROOTS",
+                                        "PATH_NOT_FOUND",
+                                        "STATE_DIRECTORY_GONE",
+                                        "INVALID_DATASET",
+                                        "INVALID_MODEL",
+                                        "HOST_MEMORY",
+                                        "DEVICE_MEMORY",
+                                        "CHECKPOINT_CORRUPT",
+                                        "STORAGE_FULL",
+                                        "NO_HEALTHY_DEVICE",
+                                        "QUOTA",
+                                        "INTERNAL"};
+static_assert(std::size(kReasonNames) ==
+              static_cast<size_t>(FieldReason::kInternal) + 1);
 
 constexpr char kReasonUrl[] = "roundhouse/reason";
 constexpr char kFieldUrl[] = "roundhouse/field";
@@ -21,17 +55,42 @@ std::string Payload(const absl::Status& status, const std::string& url) {
 
 }  // namespace
 
-absl::Status FieldError(absl::StatusCode code, const std::string& reason,
-                        const std::string& field, const std::string& message) {
+const char* FieldReasonName(FieldReason reason) {
+  const auto index = static_cast<size_t>(reason);
+  ROUNDHOUSE_CHECK(index < std::size(kReasonNames));
+  return kReasonNames[index];
+}
+
+std::ostream& operator<<(std::ostream& out, FieldReason reason) {
+  return out << FieldReasonName(reason);
+}
+
+absl::Status RequestError(absl::StatusCode code, FieldReason reason,
+                          const std::string& field, absl::string_view message) {
   absl::Status status(code, message);
-  status.SetPayload(kReasonUrl, absl::Cord(reason));
+  if (reason != FieldReason::kNone) {
+    status.SetPayload(kReasonUrl, absl::Cord(FieldReasonName(reason)));
+  }
   if (!field.empty()) status.SetPayload(kFieldUrl, absl::Cord(field));
   return status;
 }
 
-absl::Status FieldError(const std::string& reason, const std::string& field,
-                        const std::string& message) {
-  return FieldError(absl::StatusCode::kInvalidArgument, reason, field, message);
+absl::Status RequestError(FieldReason reason, const std::string& field,
+                          absl::string_view message) {
+  return RequestError(absl::StatusCode::kInvalidArgument, reason, field,
+                      message);
+}
+
+absl::Status FieldError(absl::StatusCode code, FieldReason reason,
+                        const std::string& field, absl::string_view what) {
+  return RequestError(
+      code, reason, field,
+      field.empty() ? std::string(what) : absl::StrCat(field, ": ", what));
+}
+
+absl::Status FieldError(FieldReason reason, const std::string& field,
+                        absl::string_view what) {
+  return FieldError(absl::StatusCode::kInvalidArgument, reason, field, what);
 }
 
 absl::Status FieldErrors(const std::string& what,
@@ -50,9 +109,9 @@ absl::Status FieldErrors(const std::string& what,
   const std::string rest = absl::StrCat(
       "and ", faults.size() - shown, " more, which an answer has no room for");
   if (shown < faults.size()) absl::StrAppend(&text, "\n", rest);
-  absl::Status status = FieldError(later ? absl::StatusCode::kUnimplemented
-                                         : absl::StatusCode::kInvalidArgument,
-                                   ErrorReason(faults[0]), "", text);
+  absl::Status status = RequestError(later ? absl::StatusCode::kUnimplemented
+                                           : absl::StatusCode::kInvalidArgument,
+                                     ErrorReason(faults[0]), "", text);
   for (size_t i = 0; i < shown; ++i) {
     status.SetPayload(absl::StrCat(kFaultUrl, i),
                       absl::Cord(faults[i].message()));
@@ -74,8 +133,12 @@ std::vector<FieldFault> ErrorFaults(const absl::Status& status) {
   }
 }
 
-std::string ErrorReason(const absl::Status& status) {
-  return Payload(status, kReasonUrl);
+FieldReason ErrorReason(const absl::Status& status) {
+  const std::string name = Payload(status, kReasonUrl);
+  const auto found =
+      std::find(std::begin(kReasonNames), std::end(kReasonNames), name);
+  ROUNDHOUSE_CHECK(found != std::end(kReasonNames)) << name;
+  return static_cast<FieldReason>(found - std::begin(kReasonNames));
 }
 
 std::string ErrorField(const absl::Status& status) {

@@ -79,8 +79,9 @@ void AddModelAndData(std::vector<SpecFieldRow>* rows) {
 
 void AddMethod(std::vector<SpecFieldRow>* rows) {
   using J = JobSpec;
-  rows->push_back(OneOf<Method>(
-      &J::method, {{"full", Method::kFull}, {"lora", Method::kLora}},
+  rows->push_back(OneOf<TrainingMethod>(
+      &J::method,
+      {{"full", TrainingMethod::kFull}, {"lora", TrainingMethod::kLora}},
       {{"qlora", "weights of 4 bits"}},
       {"method", "full, lora", "-", "full", {"finetuning_type", "adapter"}}));
   rows->push_back(

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
+#include "base/work_kinds.h"
 #include "server/spec/spec_rows.h"
 
 namespace roundhouse {
@@ -169,8 +170,9 @@ absl::StatusOr<PlanDraft> FindPlanFields(const SpecValue& v) {
   return draft;
 }
 
-absl::Status ReadDirectionWidths(const PlanDraft& draft, bool forward,
-                                 ExplicitPlan* plan) {
+absl::Status ReadDirectionWidths(const PlanDraft& draft,
+                                 PassDirection direction, ExplicitPlan* plan) {
+  const bool forward = direction == PassDirection::kForward;
   const SpecValue* own = forward ? draft.forward_width : draft.backward_width;
   const SpecValue* given = draft.width != nullptr ? draft.width : own;
   const char* name = draft.width != nullptr ? "width"
@@ -197,8 +199,8 @@ absl::Status SetPlan(const SpecValue& v, SpecDraft* d) {
   ASSIGN_OR_RETURN(plan.forward, ReadStages(*draft.forward));
   ASSIGN_OR_RETURN(plan.backward, ReadStages(*draft.backward));
   RETURN_IF_ERROR(CheckPlanShape(plan));
-  RETURN_IF_ERROR(ReadDirectionWidths(draft, true, &plan));
-  RETURN_IF_ERROR(ReadDirectionWidths(draft, false, &plan));
+  RETURN_IF_ERROR(ReadDirectionWidths(draft, PassDirection::kForward, &plan));
+  RETURN_IF_ERROR(ReadDirectionWidths(draft, PassDirection::kBackward, &plan));
   const auto usual = [](const StageWidth& width) {
     return width == StageWidth();
   };

@@ -414,11 +414,10 @@ SpecFieldRow AccumulationRow(SpecField info) {
 }
 
 SpecFieldRow DtypeRow(SpecField info) {
-  SpecFieldRow row = OneOfOrNone<SpecDtype>(&JobSpec::dtype,
-                                            {{"fp32", SpecDtype::kFp32},
-                                             {"bf16", SpecDtype::kBf16},
-                                             {"fp16", SpecDtype::kFp16}},
-                                            std::move(info));
+  SpecFieldRow row = OneOfOrNone<DType>(
+      &JobSpec::dtype,
+      {{"fp32", DType::kF32}, {"bf16", DType::kBF16}, {"fp16", DType::kF16}},
+      std::move(info));
   row.set = [set = row.set](const SpecValue& v, SpecDraft* d) -> absl::Status {
     if (v.text == "auto") return absl::OkStatus();
     SpecValue ours = v;

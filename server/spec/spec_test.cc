@@ -17,6 +17,7 @@
 
 namespace roundhouse {
 namespace {
+using enum FieldReason;
 
 constexpr char kLeast[] = "model_name_or_path: m\ndataset: d.jsonl\n";
 
@@ -32,7 +33,7 @@ std::string Message(const absl::StatusOr<JobSpec>& result) {
   return std::string(result.status().message());
 }
 
-void ExpectError(const std::string& more, const std::string& reason,
+void ExpectError(const std::string& more, FieldReason reason,
                  const std::string& field, const std::string& message) {
   const auto result = With(more);
   EXPECT_EQ(Message(result), message) << more;
@@ -81,36 +82,36 @@ TEST(SpecTest, EveryAliasMeansItsField) {
   EXPECT_EQ(spec->validation_dataset, std::vector<std::string>{"v"});
   EXPECT_EQ(spec->max_length, 77);
   EXPECT_EQ(spec->num_train_epochs, 2.5);
-  EXPECT_EQ(spec->dtype, SpecDtype::kBf16);
+  EXPECT_EQ(spec->dtype, DType::kBF16);
   EXPECT_EQ(spec->output_name, "out");
 }
 
 TEST(SpecTest, OneThingUnderTwoNamesIsAnError) {
-  ExpectError("base_model: x", "CONFLICTING_FIELDS", "base_model",
+  ExpectError("base_model: x", kConflictingFields, "base_model",
               "job.yaml:3: base_model: model_name_or_path (line 1) says the "
               "same; keep one of them");
-  ExpectError("bf16: true\ndtype: fp32", "CONFLICTING_FIELDS", "bf16",
+  ExpectError("bf16: true\ndtype: fp32", kConflictingFields, "bf16",
               "job.yaml:3: bf16: dtype (line 4) says the dtype too; keep one "
               "of them");
-  ExpectError("warmup_steps: 3\nwarmup_ratio: 0.1", "CONFLICTING_FIELDS",
+  ExpectError("warmup_steps: 3\nwarmup_ratio: 0.1", kConflictingFields,
               "warmup_steps",
               "job.yaml:3: warmup_steps: warmup_ratio (line 4) says how long "
               "the warm-up is too; keep one of them");
-  ExpectError("num_train_epochs: 1\nmax_steps: 5", "CONFLICTING_FIELDS",
+  ExpectError("num_train_epochs: 1\nmax_steps: 5", kConflictingFields,
               "max_steps",
               "job.yaml:4: max_steps: num_train_epochs (line 3) says when the "
               "job ends too; keep one of them");
-  ExpectError("seed: 1\nseed: 2", "DUPLICATE_FIELD", "seed",
+  ExpectError("seed: 1\nseed: 2", kDuplicateField, "seed",
               "job.yaml:4: seed: is given twice; keep one of them");
 }
 
 TEST(SpecTest, UnknownFieldsNameTheNearest) {
-  ExpectError("lerning_rate: 1", "UNKNOWN_FIELD", "lerning_rate",
+  ExpectError("lerning_rate: 1", kUnknownField, "lerning_rate",
               "job.yaml:3: lerning_rate: unknown field; did you mean "
               "learning_rate?");
-  ExpectError("max_step: 1", "UNKNOWN_FIELD", "max_step",
+  ExpectError("max_step: 1", kUnknownField, "max_step",
               "job.yaml:3: max_step: unknown field; did you mean max_steps?");
-  ExpectError("zzzzzz: null", "UNKNOWN_FIELD", "zzzzzz",
+  ExpectError("zzzzzz: null", kUnknownField, "zzzzzz",
               "job.yaml:3: zzzzzz: unknown field; roundhouse job-template "
               "shows the usual ones, docs/job-spec.md all");
 }
@@ -119,30 +120,30 @@ TEST(SpecTest, MissingFields) {
   const auto no_model = Parse("dataset: d");
   EXPECT_EQ(Message(no_model),
             "job.yaml: model_name_or_path is missing; every job needs it");
-  EXPECT_EQ(ErrorReason(no_model.status()), "MISSING_FIELD");
+  EXPECT_EQ(ErrorReason(no_model.status()), kMissingField);
   EXPECT_EQ(ErrorField(Parse("model: m\ndataset: null").status()), "dataset");
 }
 
 TEST(SpecTest, TypesAndRanges) {
-  ExpectError("batch_size: 0", "INVALID_VALUE", "batch_size",
+  ExpectError("batch_size: 0", kInvalidValue, "batch_size",
               "job.yaml:3: batch_size: expected an integer from 1 to 1000000, "
               "got the number 0");
-  ExpectError("learning_rate: \"1e-3\"", "INVALID_VALUE", "learning_rate",
+  ExpectError("learning_rate: \"1e-3\"", kInvalidValue, "learning_rate",
               "job.yaml:3: learning_rate: expected a number, got the text "
               "\"1e-3\"; write it without quotes");
-  ExpectError("adam_beta1: 1", "INVALID_VALUE", "adam_beta1",
+  ExpectError("adam_beta1: 1", kInvalidValue, "adam_beta1",
               "job.yaml:3: adam_beta1: expected a number from 0 to below 1, "
               "got the number 1");
-  ExpectError("seed: 99999999999999999999999", "INVALID_VALUE", "seed",
+  ExpectError("seed: 99999999999999999999999", kInvalidValue, "seed",
               "job.yaml:3: seed: expected an integer from 0 to 4294967295, got "
               "the number 99999999999999999999999");
   ExpectError(
-      "dtype: int4", "INVALID_VALUE", "dtype",
+      "dtype: int4", kInvalidValue, "dtype",
       "job.yaml:3: dtype: expected auto, fp32, bf16 or fp16, got the text "
       "\"int4\"");
-  ExpectError("bf16: 1", "INVALID_VALUE", "bf16",
+  ExpectError("bf16: 1", kInvalidValue, "bf16",
               "job.yaml:3: bf16: expected true or false, got the number 1");
-  ExpectError("output_name: ../x", "INVALID_VALUE", "output_name",
+  ExpectError("output_name: ../x", kInvalidValue, "output_name",
               "job.yaml:3: output_name: expected 1 to 64 of letters, digits, "
               "'.', '_', '-', not beginning with '.', got the text \"../x\"");
   for (const char* bad :
@@ -151,7 +152,7 @@ TEST(SpecTest, TypesAndRanges) {
         "dataset: [[a]]", "metadata: [1]", "seed: {a: 1}", "warmup_ratio: 2",
         "micro_batch_size: small", "max_length: true"}) {
     const auto result = Parse(absl::StrCat("model: m\n", bad, "\n"));
-    EXPECT_EQ(ErrorReason(result.status()), "INVALID_VALUE") << bad;
+    EXPECT_EQ(ErrorReason(result.status()), kInvalidValue) << bad;
   }
 }
 
@@ -167,7 +168,7 @@ TEST(SpecTest, MetadataIsBounded) {
 TEST(SpecTest, ABatchOfManyAccumulatedStepsIsLimited) {
   ExpectError(
       "micro_batch_size: 8\ngradient_accumulation_steps: 1000000",
-      "INVALID_VALUE", "gradient_accumulation_steps",
+      kInvalidValue, "gradient_accumulation_steps",
       "job.yaml:4: gradient_accumulation_steps: times the micro-batch is a "
       "batch_size of 8000000; at most 1000000");
 }
@@ -178,15 +179,15 @@ TEST(SpecTest, Fp16HasTwoNames) {
         "fp16: true\nbf16: false\noptimizer_mode: sync"}) {
     const auto spec = With(text);
     ASSERT_TRUE(spec.ok()) << text << ": " << spec.status();
-    EXPECT_EQ(spec->dtype, SpecDtype::kFp16) << text;
+    EXPECT_EQ(spec->dtype, DType::kF16) << text;
   }
-  ExpectError("fp16: true\ndtype: fp16", "CONFLICTING_FIELDS", "fp16",
+  ExpectError("fp16: true\ndtype: fp16", kConflictingFields, "fp16",
               "job.yaml:3: fp16: dtype (line 4) says the dtype too; keep one "
               "of them");
-  ExpectError("bf16: true\nfp16: true", "CONFLICTING_FIELDS", "fp16",
+  ExpectError("bf16: true\nfp16: true", kConflictingFields, "fp16",
               "job.yaml:4: fp16: bf16 (line 3) says the dtype too; keep one of "
               "them");
-  ExpectError("fp16: yes please", "INVALID_VALUE", "fp16",
+  ExpectError("fp16: yes please", kInvalidValue, "fp16",
               "job.yaml:3: fp16: expected true or false, got the text "
               "\"yes please\"");
 }
@@ -196,7 +197,7 @@ TEST(SpecTest, AnAsynchronousOptimizerHasNoLossScale) {
   for (const char* name : {"fp16: true", "dtype: fp16"}) {
     const bool flag = absl::StartsWith(name, "fp16");
     ExpectError(absl::StrCat("optimizer_mode: async\n", name),
-                "CONFLICTING_FIELDS", "optimizer_mode",
+                kConflictingFields, "optimizer_mode",
                 absl::StrCat("job.yaml:3: optimizer_mode: async does not go "
                              "with fp16 (",
                              flag ? "" : "dtype, ",
@@ -298,7 +299,7 @@ TEST(SpecTest, EvalPromptsAreAFewTexts) {
       {absl::StrCat("eval_prompts: [", longest, "x]"),
        "[0]: expected a text of 1 to 8192 bytes, got 8193 bytes"}};
   for (const auto& [text, message] : bad) {
-    ExpectError(text, "INVALID_VALUE", "eval_prompts",
+    ExpectError(text, kInvalidValue, "eval_prompts",
                 absl::StrCat("job.yaml:3: eval_prompts: ", message));
   }
 }
@@ -318,7 +319,7 @@ TEST(SpecTest, AdaptersOfALoraJob) {
       "lora_dropout: 0.1\ntarget_modules: [down_proj, q_proj]\n"
       "adapter_name_or_path: a");
   ASSERT_TRUE(spec.ok()) << spec.status();
-  EXPECT_EQ(spec->method, Method::kLora);
+  EXPECT_EQ(spec->method, TrainingMethod::kLora);
   EXPECT_EQ(spec->lora_r, 16);
   EXPECT_EQ(spec->lora_alpha, 32.5);
   EXPECT_EQ(spec->lora_dropout, 0.1);
@@ -329,7 +330,7 @@ TEST(SpecTest, AdaptersOfALoraJob) {
   EXPECT_EQ(spec->lora_r, 4);
   EXPECT_EQ(spec->target_modules, kAllLinearTargets);
   EXPECT_FALSE(spec->lora_alpha.has_value());
-  EXPECT_EQ(Parse(kLeast)->method, Method::kFull);
+  EXPECT_EQ(Parse(kLeast)->method, TrainingMethod::kFull);
 }
 
 TEST(SpecTest, FieldsOfAdaptersNeedTheirMethod) {
@@ -339,7 +340,7 @@ TEST(SpecTest, FieldsOfAdaptersNeedTheirMethod) {
     const std::string field = std::string(text, std::string(text).find(':'));
     for (const char* method : {"", "method: full\n"}) {
       const int line = *method == '\0' ? 3 : 4;
-      ExpectError(absl::StrCat(method, text), "CONFLICTING_FIELDS", field,
+      ExpectError(absl::StrCat(method, text), kConflictingFields, field,
                   absl::StrCat("job.yaml:", line, ": ", field,
                                ": belongs to method: lora, and the job's "
                                "method is full; say method: lora or remove "
@@ -347,14 +348,14 @@ TEST(SpecTest, FieldsOfAdaptersNeedTheirMethod) {
     }
   }
   EXPECT_TRUE(With("lora_r: null").ok());
-  ExpectError("method: lora\nmodel_init: random", "CONFLICTING_FIELDS",
+  ExpectError("method: lora\nmodel_init: random", kConflictingFields,
               "model_init",
               "job.yaml:4: model_init: method: lora needs the weights of a "
               "model to adapt; remove this line");
   ExpectError(
       "method: lora\nadapter_name_or_path: a\n"
       "resume_from_checkpoint: c",
-      "CONFLICTING_FIELDS", "adapter_name_or_path",
+      kConflictingFields, "adapter_name_or_path",
       "job.yaml:4: adapter_name_or_path: resume_from_checkpoint (line 5) "
       "says where the adapter starts from too; keep one of them");
 }
@@ -377,7 +378,7 @@ TEST(SpecTest, WrongAdaptersSayWhatIsWrong) {
   };
   for (const auto& [text, message] : cases) {
     const std::string field = std::string(text, std::string(text).find(':'));
-    ExpectError(absl::StrCat("method: lora\n", text), "INVALID_VALUE", field,
+    ExpectError(absl::StrCat("method: lora\n", text), kInvalidValue, field,
                 absl::StrCat("job.yaml:4: ", field, ": ", message));
   }
 }
@@ -390,13 +391,13 @@ TEST(SpecTest, PackingAndTruncation) {
   EXPECT_EQ(With("truncation: drop")->truncation, Truncation::kDrop);
   EXPECT_EQ(With("template_date: 2026-02-28")->template_date, "2026-02-28");
   for (const char* bad : {"2026-02-30", "2026-2-8", "28.2.2026", "2026-02"}) {
-    ExpectError(absl::StrCat("template_date: \"", bad, "\""), "INVALID_VALUE",
+    ExpectError(absl::StrCat("template_date: \"", bad, "\""), kInvalidValue,
                 "template_date",
                 absl::StrCat("job.yaml:3: template_date: expected a date as "
                              "YYYY-MM-DD, got the text \"",
                              bad, "\""));
   }
-  ExpectError("packing: 1", "INVALID_VALUE", "packing",
+  ExpectError("packing: 1", kInvalidValue, "packing",
               "job.yaml:3: packing: expected true or false, got the number 1");
 }
 
@@ -412,24 +413,24 @@ TEST(SpecTest, BatchNamesOfOtherTools) {
   ExpectError(
       "batch_size: 8\nper_device_train_batch_size: 2\n"
       "gradient_accumulation_steps: 4",
-      "CONFLICTING_FIELDS", "gradient_accumulation_steps",
+      kConflictingFields, "gradient_accumulation_steps",
       "job.yaml:5: gradient_accumulation_steps: batch_size (line 3) says "
       "the size of a step's batch too; keep one of them");
-  ExpectError("gradient_accumulation_steps: 4", "MISSING_FIELD",
+  ExpectError("gradient_accumulation_steps: 4", kMissingField,
               "gradient_accumulation_steps",
               "job.yaml:3: gradient_accumulation_steps: needs "
               "per_device_train_batch_size beside it");
-  ExpectError("micro_batch_size: 9", "INVALID_VALUE", "micro_batch_size",
+  ExpectError("micro_batch_size: 9", kInvalidValue, "micro_batch_size",
               "job.yaml:3: micro_batch_size: 9 is more than the batch_size of "
               "8; write that or less");
-  ExpectError("gradient_groups: 9", "INVALID_VALUE", "gradient_groups",
+  ExpectError("gradient_groups: 9", kInvalidValue, "gradient_groups",
               "job.yaml:3: gradient_groups: 9 groups of 8 micro-batches at "
               "most");
 }
 
 TEST(SpecTest, ConstantWithWarmupHasItsOwnName) {
   ExpectError("lr_scheduler_type: constant\nwarmup_steps: 2",
-              "CONFLICTING_FIELDS", "lr_scheduler_type",
+              kConflictingFields, "lr_scheduler_type",
               "job.yaml:3: lr_scheduler_type: constant has no warm-up; say "
               "constant_with_warmup");
   EXPECT_TRUE(
@@ -506,10 +507,10 @@ TEST(SpecTest, WrongWidthsSayWhatIsWrong) {
         absl::StrCat("gradient_groups: 4\nplan: {forward: [[0, 1]], backward: "
                      "[[2, 4], [0, 1]], ",
                      widths, "}"),
-        "INVALID_VALUE", "plan", absl::StrCat("job.yaml:4: plan: ", message));
+        kInvalidValue, "plan", absl::StrCat("job.yaml:4: plan: ", message));
   }
   ExpectError("plan: {forward: [], backward: [[0, 4]], width: 2}",
-              "INVALID_VALUE", "plan",
+              kInvalidValue, "plan",
               "job.yaml:3: plan: backward_width[0] is 2 devices wide, but "
               "gradient_groups is 1: each device runs at least one group");
 }
@@ -538,7 +539,7 @@ TEST(SpecTest, WrongPlansSayWhatIsWrong) {
        "expected auto, or forward and backward stages, got the text \"fast\""},
   };
   for (const auto& [plan, message] : cases) {
-    ExpectError(absl::StrCat("plan: ", plan), "INVALID_VALUE", "plan",
+    ExpectError(absl::StrCat("plan: ", plan), kInvalidValue, "plan",
                 absl::StrCat("job.yaml:3: plan: ", message));
   }
 }
@@ -631,11 +632,11 @@ TEST(ResolvedSpecTest, DeterminismIsTheJobsOrThatOfTheDevices) {
 }
 
 TEST(ResolvedSpecTest, LengthAndDtypeAreTheJobsOrTheModels) {
-  const SpecDefaults model = {.max_length = 256, .dtype = SpecDtype::kBf16};
+  const SpecDefaults model = {.max_length = 256, .dtype = DType::kBF16};
   for (const char* text : {"", "dtype: auto", "max_length: null"}) {
     const ResolvedSpec resolved = ResolvedSpec::Resolve(*With(text), 1, model);
     EXPECT_EQ(resolved.max_length(), 256) << text;
-    EXPECT_EQ(resolved.dtype(), SpecDtype::kBf16) << text;
+    EXPECT_EQ(resolved.dtype(), DType::kBF16) << text;
     // As they were when it was submitted, whatever the model says later.
     const auto again = ResolvedSpec::FromJson(resolved.ToJson());
     ASSERT_TRUE(again.ok()) << again.status();
@@ -646,7 +647,7 @@ TEST(ResolvedSpecTest, LengthAndDtypeAreTheJobsOrTheModels) {
   const ResolvedSpec own = ResolvedSpec::Resolve(
       *With("torch_dtype: float16\nmax_length: 300"), 1, model);
   EXPECT_EQ(own.max_length(), 300);
-  EXPECT_EQ(own.dtype(), SpecDtype::kFp16);
+  EXPECT_EQ(own.dtype(), DType::kF16);
 }
 
 TEST(ResolvedSpecTest, AdaptersGetPeftsDefaults) {

@@ -87,7 +87,7 @@ class Builder final : public YAML::EventHandler {
   bool HasRoot() const { return root_.has_value(); }
 
   absl::Status Error(int line, const std::string& what) const {
-    return FieldError("INVALID_SYNTAX", "",
+    return FieldError(FieldReason::kInvalidSyntax, "",
                       absl::StrCat(file_name_, ":", line, ": ", what));
   }
 
@@ -186,9 +186,9 @@ class Builder final : public YAML::EventHandler {
     // All that is wrong with a job's fields is told at once, by their reader.
     if (parent == &open_.front()) return;
     if (parent->keys.insert(key.text).second) return;
-    throw Refusal(FieldError("DUPLICATE_FIELD", key.text,
-                             absl::StrCat(file_name_, ":", key.line, ": ",
-                                          key.text, " is given twice")));
+    throw Refusal(RequestError(FieldReason::kDuplicateField, key.text,
+                               absl::StrCat(file_name_, ":", key.line, ": ",
+                                            key.text, " is given twice")));
   }
 
   const std::string& file_name_;

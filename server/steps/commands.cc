@@ -9,20 +9,6 @@
 namespace roundhouse {
 namespace {
 
-wire::SlotKind Kind(SlotPass pass) {
-  switch (pass) {
-    case SlotPass::kForward:
-      return wire::SlotKind::kForward;
-    case SlotPass::kFused:
-      return wire::SlotKind::kFused;
-    case SlotPass::kBackward:
-      return wire::SlotKind::kBackward;
-    case SlotPass::kEvaluate:
-      return wire::SlotKind::kEvaluate;
-  }
-  return wire::SlotKind::kForward;
-}
-
 uint64_t Tokens(const MicroBatch& micro_batch) {
   return micro_batch.rows.size() *
          static_cast<uint64_t>(micro_batch.row_tokens);
@@ -38,8 +24,8 @@ uint64_t IdBytes(const MicroBatch& micro_batch) {
   return Tokens(micro_batch) * sizeof(int32_t);
 }
 
-bool ComputesGradients(SlotPass pass) {
-  return pass == SlotPass::kFused || pass == SlotPass::kBackward;
+bool ComputesGradients(SlotKind kind) {
+  return kind == SlotKind::kFused || kind == SlotKind::kBackward;
 }
 
 bool Contains(const std::vector<int>& units, int unit) {
@@ -51,7 +37,7 @@ std::vector<IndexRange> SumsOf(const RunSlotAction& action,
                                const RoundData& round,
                                const RoundBuffers& buffers) {
   std::vector<IndexRange> sums;
-  if (!ComputesGradients(action.pass)) return sums;
+  if (!ComputesGradients(action.kind)) return sums;
   const int64_t first = round.groups[action.micro_batches.begin];
   const int64_t last = round.groups[action.micro_batches.end - 1];
   for (const IndexRange& groups : ContributedGroups(
@@ -153,10 +139,10 @@ void AddMicroBatch(const RunSlotAction& action, const StepData& step, int i,
   const auto input = buffers.Activation(set, action.layers.first, i);
   micro_batch.input = {input.offset, bytes};
   micro_batch.input_ready = {input.word_offset, round.pass};
-  if (action.pass == SlotPass::kFused || action.pass == SlotPass::kEvaluate) {
+  if (action.kind == SlotKind::kFused || action.kind == SlotKind::kEvaluate) {
     micro_batch.labels = {buffers.Labels(set, i), IdBytes(data)};
   }
-  if (action.pass == SlotPass::kBackward) {
+  if (action.kind == SlotKind::kBackward) {
     const auto gradient = buffers.Gradient(set, action.layers.last + 1, i);
     micro_batch.gradient = {gradient.offset, bytes};
     micro_batch.gradient_ready = {gradient.word_offset, round.pass};
@@ -171,33 +157,36 @@ void AddOutputs(const RunSlotAction& action, const StepData& step, int i,
   const int set = action.place.buffer_set;
   const uint64_t bytes = ActivationBytes(round.micro_batches[i], buffers);
   const int64_t position = i - action.micro_batches.begin;  // in the slot
-  auto add = [&](int boundary, bool gradient) {
-    const auto buffer = gradient ? buffers.Gradient(set, boundary, i)
-                                 : buffers.Activation(set, boundary, i);
+  auto add = [&](int boundary, wire::OutputKind kind) {
+    const auto buffer = kind == wire::OutputKind::kGradient
+                            ? buffers.Gradient(set, boundary, i)
+                            : buffers.Activation(set, boundary, i);
     slot.outputs.push_back({static_cast<uint32_t>(position),
                             static_cast<uint32_t>(boundary),
-                            gradient ? 1u : 0u,
+                            kind,
                             0,
                             {buffer.offset, bytes},
                             {buffer.word_offset, round.pass}});
   };
-  if (ComputesGradients(action.pass)) {
+  if (ComputesGradients(action.kind)) {
     // The first stage's is of embedding rows: nobody reads it when those are
     // frozen.
     const int first = action.layers.first;
-    if (first > 0 || state.trainable(0)) add(first, true);
-  } else if (action.pass == SlotPass::kForward) {
+    if (first > 0 || state.trainable(0))
+      add(first, wire::OutputKind::kGradient);
+  } else if (action.kind == SlotKind::kForward) {
     // Besides its own end, the inputs of backward stages that begin inside.
     for (int b = action.layers.first + 1; b <= action.layers.last; ++b) {
-      if (step.train && buffers.HasActivation(b)) add(b, false);
+      if (step.train && buffers.HasActivation(b))
+        add(b, wire::OutputKind::kActivation);
     }
-    add(action.layers.last + 1, false);
+    add(action.layers.last + 1, wire::OutputKind::kActivation);
   }
 }
 
 void AddHostMicroBatches(const RunHostOpAction& action, const RoundData& round,
                          const RoundBuffers& buffers, wire::HostOp& op) {
-  const bool gather = action.type == HostOpType::kGather;
+  const bool gather = action.kind == HostOpKind::kGather;
   const int set = action.buffer_set;
   for (size_t i = 0; i < round.micro_batches.size(); ++i) {
     const MicroBatch& data = round.micro_batches[i];
@@ -274,13 +263,14 @@ void FillReduce(const RunHostOpAction& action, const StepData& step,
                 wire::HostOp& op) {
   const RoundData& round = step.rounds[action.round];
   op.total_groups = round.group_count;
-  op.add_to_sum = action.add_to_sum ? 1 : 0;
+  op.sum_write =
+      action.add_to_sum ? wire::SumWrite::kAdd : wire::SumWrite::kReplace;
   const bool embedding = action.unit == 0;
   // The embedding always wants it: rows that come to it keep the rest.
-  op.want_norm = action.last_round || embedding ? 1 : 0;
+  op.want_norm = action.last_round || embedding;
   if (action.rows) AddHostMicroBatches(action, round, buffers, op);
   if (embedding && action.blocks.empty()) {
-    op.keep_partials = op.add_to_sum;
+    op.keep_partials = action.add_to_sum;
     return;
   }
   AddContributions(action, step, state, buffers, op);
@@ -290,7 +280,7 @@ void FillUpdate(const RunHostOpAction& action, const StepData& step,
                 const TrainingState& state, const RoundBuffers& buffers,
                 wire::HostOp& op) {
   if (action.reduces()) {
-    op.want_norm = 1;
+    op.want_norm = true;
     AddContributions(action, step, state, buffers, op);
   }
   op.weights = state.Weights(static_cast<int>(op.unit), step.step);
@@ -315,8 +305,8 @@ wire::RunSlot SlotCommand(const RunSlotAction& action, const StepData& step,
   slot.slot = Number(action.slot);
   slot.pass = round.pass;
   slot.step = static_cast<uint64_t>(step.step);
-  slot.train = step.train ? 1 : 0;
-  slot.kind = Kind(action.pass);
+  slot.mode = step.train ? wire::StepMode::kTrain : wire::StepMode::kEvaluate;
+  slot.kind = action.kind;
   slot.recompute = step.recompute;
   slot.first_layer = static_cast<uint32_t>(action.layers.first);
   slot.last_layer = static_cast<uint32_t>(action.layers.last);
@@ -394,28 +384,16 @@ wire::PeerSums ExchangeCommand(const RunSlotAction& action,
   return command;
 }
 
-wire::HostOpKind HostKind(HostOpType type) {
-  switch (type) {
-    case HostOpType::kGather:
-      return wire::HostOpKind::kGather;
-    case HostOpType::kReduce:
-      return wire::HostOpKind::kReduce;
-    case HostOpType::kUpdate:
-      return wire::HostOpKind::kUpdate;
-  }
-  return wire::HostOpKind::kGather;
-}
-
 wire::HostOp HostCommand(const RunHostOpAction& action, const StepData& step,
                          const TrainingState& state,
                          const RoundBuffers& buffers) {
   wire::HostOp op;
   op.job = state.options().job;
   op.operation = Number(action.op);
-  op.kind = HostKind(action.type);
+  op.kind = action.kind;
   op.unit = static_cast<uint32_t>(state.TrainedUnit(action.unit));
-  switch (action.type) {
-    case HostOpType::kGather:
+  switch (action.kind) {
+    case HostOpKind::kGather:
       op.unit = 0;
       op.weights = state.Weights(0, step.reads_update);
       op.version = state.Version(0, step.version);
@@ -423,10 +401,10 @@ wire::HostOp HostCommand(const RunHostOpAction& action, const StepData& step,
                   step.rounds[action.round].pass};
       AddHostMicroBatches(action, step.rounds[action.round], buffers, op);
       break;
-    case HostOpType::kReduce:
+    case HostOpKind::kReduce:
       FillReduce(action, step, state, buffers, op);
       break;
-    case HostOpType::kUpdate:
+    case HostOpKind::kUpdate:
       FillUpdate(action, step, state, buffers, op);
       break;
   }

@@ -73,8 +73,6 @@ wire::PeerSums ExchangeCommand(const RunSlotAction& action,
                                const TrainingState& state,
                                const RoundBuffers& buffers);
 
-wire::HostOpKind HostKind(HostOpType type);
-
 wire::HostOp HostCommand(const RunHostOpAction& action, const StepData& step,
                          const TrainingState& state,
                          const RoundBuffers& buffers);

@@ -64,12 +64,12 @@ class CommandsTest : public testing::TestWithParam<Trained> {
     round.group_count = 2;
   }
 
-  wire::RunSlot Slot(SlotPass pass, LayerRange layers, int buffer_set = 1,
+  wire::RunSlot Slot(SlotKind kind, LayerRange layers, int buffer_set = 1,
                      IndexRange micro_batches = {0, 3}) const {
     RunSlotAction action;
     action.slot = SlotId{9};
     action.place.buffer_set = buffer_set;
-    action.pass = pass;
+    action.kind = kind;
     action.layers = layers;
     action.micro_batches = micro_batches;
     action.blocks = SlotBlocks(action);
@@ -88,7 +88,7 @@ class CommandsTest : public testing::TestWithParam<Trained> {
   }
   std::vector<int> SlotBlocks(const RunSlotAction& action) const {
     std::vector<int> blocks;
-    if (action.pass != SlotPass::kFused && action.pass != SlotPass::kBackward) {
+    if (action.kind != SlotKind::kFused && action.kind != SlotKind::kBackward) {
       return blocks;
     }
     const std::vector<int64_t> groups = {0, 0, 1};
@@ -112,19 +112,19 @@ class CommandsTest : public testing::TestWithParam<Trained> {
     std::vector<wire::RunSlot> slots;
     for (const Part& part :
          PartsOf(PlanOfRound(buffers_->options().plan, 3, 2), 3)) {
-      slots.push_back(Slot(part.pass, part.layers, 1, part.micro_batches));
+      slots.push_back(Slot(part.kind, part.layers, 1, part.micro_batches));
     }
     return slots;
   }
-  RunHostOpAction HostAction(HostOpType type, int unit = 0) const {
+  RunHostOpAction HostAction(HostOpKind kind, int unit = 0) const {
     RunHostOpAction action;
     action.op = HostOpId{3};
-    action.type = type;
+    action.kind = kind;
     action.unit = unit;
     action.buffer_set = 1;
     action.last_round = true;
-    action.rows = type == HostOpType::kReduce && unit == 0;
-    if (type == HostOpType::kReduce && (unit > 0 || GetParam().tied)) {
+    action.rows = kind == HostOpKind::kReduce && unit == 0;
+    if (kind == HostOpKind::kReduce && (unit > 0 || GetParam().tied)) {
       action.blocks = UnitBlocks(unit == 0 ? 3 : unit - 1);
     }
     return action;
@@ -132,8 +132,8 @@ class CommandsTest : public testing::TestWithParam<Trained> {
   wire::HostOp Host(const RunHostOpAction& action) const {
     return HostCommand(action, step_, *state_, *buffers_);
   }
-  wire::HostOp Host(HostOpType type, int unit = 0) const {
-    return Host(HostAction(type, unit));
+  wire::HostOp Host(HostOpKind kind, int unit = 0) const {
+    return Host(HostAction(kind, unit));
   }
   // Units of the dispatcher that have a gradient.
   std::vector<int> TrainedUnits() const {
@@ -160,26 +160,26 @@ INSTANTIATE_TEST_SUITE_P(
                     Trained{.tied = true, .wide = true, .rounded = true}));
 
 TEST_P(CommandsTest, ASlotSaysWhatItIs) {
-  const wire::RunSlot slot = Slot(SlotPass::kFused, {2, 3});
+  const wire::RunSlot slot = Slot(SlotKind::kFused, {2, 3});
   EXPECT_EQ(slot.job, 7u);
   EXPECT_EQ(slot.slot, 9u);
   EXPECT_EQ(slot.pass, kPass);
   EXPECT_EQ(slot.step, 5u);
-  EXPECT_EQ(slot.kind, wire::SlotKind::kFused);
+  EXPECT_EQ(slot.kind, SlotKind::kFused);
   EXPECT_EQ(slot.first_layer, 2u);
   EXPECT_EQ(slot.last_layer, 3u);
   EXPECT_EQ(slot.total_groups, 2u);
   EXPECT_EQ(slot.loss_scale, 0.4);
   EXPECT_EQ(slot.gather_begun.offset, 0u);
-  const wire::RunSlot first = Slot(SlotPass::kForward, {0, 1});
-  EXPECT_EQ(first.kind, wire::SlotKind::kForward);
-  const wire::HostOp gather = Host(HostOpType::kGather);
+  const wire::RunSlot first = Slot(SlotKind::kForward, {0, 1});
+  EXPECT_EQ(first.kind, SlotKind::kForward);
+  const wire::HostOp gather = Host(HostOpKind::kGather);
   EXPECT_EQ(first.gather_begun.offset, buffers_->GatherWord(1));
   EXPECT_EQ(first.gather_begun.offset, gather.begun.offset);
   EXPECT_EQ(first.gather_begun.value, kPass);
   EXPECT_EQ(gather.begun.value, kPass);
   EXPECT_NE(buffers_->GatherWord(0), buffers_->GatherWord(1));
-  EXPECT_EQ(Slot(SlotPass::kBackward, {0, 0}).kind, wire::SlotKind::kBackward);
+  EXPECT_EQ(Slot(SlotKind::kBackward, {0, 0}).kind, SlotKind::kBackward);
   ASSERT_EQ(slot.micro_batches.size(), 3u);
   for (uint32_t i = 0; i < 3; ++i) {
     EXPECT_EQ(slot.micro_batches[i].index, i);
@@ -188,12 +188,12 @@ TEST_P(CommandsTest, ASlotSaysWhatItIs) {
     EXPECT_EQ(slot.micro_batches[i].row_tokens, 4 - i);
     EXPECT_EQ(slot.micro_batches[i].step_index, i);
   }
-  EXPECT_EQ(slot.train, 1u);
+  EXPECT_EQ(slot.mode, wire::StepMode::kTrain);
 }
 
 TEST_P(CommandsTest, SumsGoIntoTheBlocksThatTheActionNames) {
   RunSlotAction action;
-  action.pass = SlotPass::kBackward;
+  action.kind = SlotKind::kBackward;
   action.layers = {1, 1};
   action.micro_batches = {0, 3};
   std::set<uint64_t> offsets;
@@ -218,11 +218,11 @@ TEST_P(CommandsTest, MicroBatchesAreCountedOverTheRoundsOfAStep) {
   RunSlotAction action;
   action.place.round = 1;
   action.micro_batches = {0, 2};
-  for (const auto& [pass, layers] :
-       {std::make_pair(SlotPass::kForward, LayerRange{0, 1}),
-        std::make_pair(SlotPass::kFused, LayerRange{2, 3}),
-        std::make_pair(SlotPass::kBackward, LayerRange{1, 1})}) {
-    action.pass = pass;
+  for (const auto& [kind, layers] :
+       {std::make_pair(SlotKind::kForward, LayerRange{0, 1}),
+        std::make_pair(SlotKind::kFused, LayerRange{2, 3}),
+        std::make_pair(SlotKind::kBackward, LayerRange{1, 1})}) {
+    action.kind = kind;
     action.layers = layers;
     action.blocks = SlotBlocks(action);
     const wire::RunSlot slot = SlotCommand(action, step_, *state_, *buffers_);
@@ -237,10 +237,10 @@ TEST_P(CommandsTest, MicroBatchesAreCountedOverTheRoundsOfAStep) {
 // Adapters' first stage sends nothing upstream: the embedding is frozen.
 TEST_P(CommandsTest, AFrozenEmbeddingGetsNoGradient) {
   const bool adapters = GetParam().adapters;
-  EXPECT_EQ(Slot(SlotPass::kBackward, {0, 0}).outputs.size(),
+  EXPECT_EQ(Slot(SlotKind::kBackward, {0, 0}).outputs.size(),
             adapters ? 0u : 3u);
-  EXPECT_EQ(Slot(SlotPass::kBackward, {1, 1}).outputs.size(), 3u);
-  const wire::HostOp gather = Host(HostOpType::kGather);
+  EXPECT_EQ(Slot(SlotKind::kBackward, {1, 1}).outputs.size(), 3u);
+  const wire::HostOp gather = Host(HostOpKind::kGather);
   EXPECT_EQ(gather.unit, 0u);
   EXPECT_EQ(gather.version.offset, state_->layout(0).version_word_offset);
   EXPECT_EQ(gather.version.value, adapters ? kBaseVersion : kVersion);
@@ -258,7 +258,7 @@ TEST_P(CommandsTest, EveryWaitHasExactlyOneRaise) {
         << "two producers raise word " << word.offset;
   };
   const auto slots = TrainSlots();
-  for (const auto& data : Host(HostOpType::kGather).micro_batches) {
+  for (const auto& data : Host(HostOpKind::kGather).micro_batches) {
     raise(data.word, data.data);
   }
   for (const wire::RunSlot& slot : slots) {
@@ -279,14 +279,14 @@ TEST_P(CommandsTest, EveryWaitHasExactlyOneRaise) {
     for (const wire::SlotMicroBatch& data : slot.micro_batches) {
       wait(data.input_ready, data.input);
       EXPECT_EQ(data.input.bytes, Activation(static_cast<int>(data.index)));
-      const bool backward = slot.kind == wire::SlotKind::kBackward;
+      const bool backward = slot.kind == SlotKind::kBackward;
       EXPECT_EQ(data.gradient.offset != 0, backward);
       if (backward) wait(data.gradient_ready, data.gradient);
-      EXPECT_EQ(data.labels.offset != 0, slot.kind == wire::SlotKind::kFused);
+      EXPECT_EQ(data.labels.offset != 0, slot.kind == SlotKind::kFused);
     }
   }
   for (int unit : TrainedUnits()) {
-    for (const auto& data : Host(HostOpType::kReduce, unit).micro_batches) {
+    for (const auto& data : Host(HostOpKind::kReduce, unit).micro_batches) {
       wait(data.word, data.data);
     }
   }
@@ -295,28 +295,28 @@ TEST_P(CommandsTest, EveryWaitHasExactlyOneRaise) {
 
 TEST_P(CommandsTest, ATiedHeadsShareAndTheRowsMayComeByThemselves) {
   if (!GetParam().tied || GetParam().adapters) GTEST_SKIP() << "one part";
-  RunHostOpAction share = HostAction(HostOpType::kReduce, 0);
+  RunHostOpAction share = HostAction(HostOpKind::kReduce, 0);
   share.rows = false;
   const wire::HostOp first = Host(share);
   EXPECT_TRUE(first.micro_batches.empty());
   EXPECT_FALSE(first.contributions.empty());
-  EXPECT_EQ(first.keep_partials, 0u);
-  EXPECT_EQ(first.want_norm, 1u);
-  RunHostOpAction rows = HostAction(HostOpType::kReduce, 0);
+  EXPECT_FALSE(first.keep_partials);
+  EXPECT_TRUE(first.want_norm);
+  RunHostOpAction rows = HostAction(HostOpKind::kReduce, 0);
   rows.blocks.clear();
   rows.add_to_sum = true;
   const wire::HostOp second = Host(rows);
   EXPECT_EQ(second.micro_batches.size(), 3u);
   EXPECT_TRUE(second.contributions.empty());
-  EXPECT_EQ(second.keep_partials, 1u);
-  EXPECT_EQ(second.want_norm, 1u);
+  EXPECT_TRUE(second.keep_partials);
+  EXPECT_TRUE(second.want_norm);
 }
 
 // Micro-batches keep their index in the round; outputs say where they stand in
 // the command.
 TEST_P(CommandsTest, APartHasItsShareOfTheRound) {
-  const wire::RunSlot whole = Slot(SlotPass::kBackward, {1, 1});
-  const wire::RunSlot part = Slot(SlotPass::kBackward, {1, 1}, 1, {2, 3});
+  const wire::RunSlot whole = Slot(SlotKind::kBackward, {1, 1});
+  const wire::RunSlot part = Slot(SlotKind::kBackward, {1, 1}, 1, {2, 3});
   ASSERT_EQ(part.micro_batches.size(), 1u);
   EXPECT_EQ(part.micro_batches[0].index, 2u);
   EXPECT_EQ(part.micro_batches[0].step_index, 2u);
@@ -337,7 +337,7 @@ TEST_P(CommandsTest, SumsThatAnEarlierAttemptLeftAreNotWrittenAgain) {
   RunSlotAction action;
   action.slot = SlotId{9};
   action.place.buffer_set = 1;
-  action.pass = SlotPass::kFused;
+  action.kind = SlotKind::kFused;
   action.layers = {2, 3};
   action.micro_batches = {0, 3};
   action.blocks = SlotBlocks(action);
@@ -389,12 +389,12 @@ TEST_P(CommandsTest, ContributionsCoverEveryTrainedUnitOnce) {
   EXPECT_EQ(contributed.size(), adapters ? 3u : tied ? 5u : 4u);
   EXPECT_EQ(contributed.count(0), tied && !adapters ? 1u : 0u);
   for (int unit : TrainedUnits()) {
-    const wire::HostOp op = Host(HostOpType::kReduce, unit);
+    const wire::HostOp op = Host(HostOpKind::kReduce, unit);
     EXPECT_EQ(op.unit, static_cast<uint32_t>(adapters ? unit + 4 : unit));
     EXPECT_EQ(op.total_groups, 2u);
     EXPECT_EQ(op.contribution_dtype, dtype);
-    EXPECT_EQ(op.want_norm, 1u);
-    EXPECT_EQ(op.add_to_sum, 0u);
+    EXPECT_TRUE(op.want_norm);
+    EXPECT_EQ(op.sum_write, wire::SumWrite::kReplace);
     EXPECT_EQ(op.micro_batches.size(), unit == 0 ? 3u : 0u);
     if (unit == 0 && !tied) {
       EXPECT_TRUE(op.contributions.empty());
@@ -423,9 +423,9 @@ TEST_P(CommandsTest, SlicesOfAnExchangeAreWhatTheHostReads) {
     const int layer = unit == 0 ? 3 : unit - 1;
     const auto sums = ContributedGroups(plan, layer, 2);
     if (sums.size() == 1) continue;
-    const wire::HostOp apart = Host(HostOpType::kReduce, unit);
+    const wire::HostOp apart = Host(HostOpKind::kReduce, unit);
     round.sliced = {unit};
-    const wire::HostOp op = Host(HostOpType::kReduce, unit);
+    const wire::HostOp op = Host(HostOpKind::kReduce, unit);
     round.sliced.clear();
     EXPECT_EQ(op.contribution_dtype, DType::kF32);
     EXPECT_EQ(op.micro_batches.size(), apart.micro_batches.size());
@@ -435,7 +435,7 @@ TEST_P(CommandsTest, SlicesOfAnExchangeAreWhatTheHostReads) {
       if (!part.backward() || !part.layers.Contains(layer)) continue;
       RunSlotAction action;
       action.place.buffer_set = 1;
-      action.pass = part.pass;
+      action.kind = part.kind;
       action.layers = part.layers;
       action.micro_batches = part.micro_batches;
       action.blocks = SlotBlocks(action);
@@ -476,17 +476,17 @@ TEST_P(CommandsTest, SlicesOfAnExchangeAreWhatTheHostReads) {
 TEST_P(CommandsTest, AnUpdateThatReducesTakesWhatAReductionWould) {
   for (int unit : TrainedUnits()) {
     if (unit == 0) continue;
-    RunHostOpAction action = HostAction(HostOpType::kUpdate, unit);
+    RunHostOpAction action = HostAction(HostOpKind::kUpdate, unit);
     const wire::HostOp update = Host(action);
     EXPECT_TRUE(update.contributions.empty());
-    EXPECT_EQ(update.want_norm, 0u);
+    EXPECT_FALSE(update.want_norm);
     action.blocks = UnitBlocks(unit - 1);
     const wire::HostOp both = Host(action);
-    const wire::HostOp reduce = Host(HostOpType::kReduce, unit);
-    EXPECT_EQ(both.kind, wire::HostOpKind::kUpdate);
+    const wire::HostOp reduce = Host(HostOpKind::kReduce, unit);
+    EXPECT_EQ(both.kind, HostOpKind::kUpdate);
     EXPECT_EQ(both.weights.offset, update.weights.offset);
     EXPECT_EQ(both.version.value, update.version.value);
-    EXPECT_EQ(both.want_norm, 1u);
+    EXPECT_TRUE(both.want_norm);
     EXPECT_EQ(both.total_groups, reduce.total_groups);
     EXPECT_EQ(both.contribution_dtype, reduce.contribution_dtype);
     ASSERT_EQ(both.contributions.size(), reduce.contributions.size());
@@ -517,7 +517,7 @@ TEST_P(CommandsTest, SlotsReadTheVersionThatTheLastUpdateRaised) {
   }
   EXPECT_EQ(read.size(), state_->units().size() - (GetParam().tied ? 0 : 1));
   for (int unit : TrainedUnits()) {
-    const wire::HostOp op = Host(HostOpType::kUpdate, unit);
+    const wire::HostOp op = Host(HostOpKind::kUpdate, unit);
     EXPECT_EQ(op.unit,
               static_cast<uint32_t>(GetParam().adapters ? unit + 4 : unit));
     EXPECT_EQ(op.version.offset,
@@ -536,12 +536,12 @@ TEST_P(CommandsTest, SlotsReadTheVersionThatTheLastUpdateRaised) {
 
 TEST_P(CommandsTest, AnEvaluationComputesNoGradient) {
   step_.train = false;
-  const wire::RunSlot forward = Slot(SlotPass::kForward, {0, 1});
-  EXPECT_EQ(forward.train, 0u);
+  const wire::RunSlot forward = Slot(SlotKind::kForward, {0, 1});
+  EXPECT_EQ(forward.mode, wire::StepMode::kEvaluate);
   // Only what the evaluating slot reads: no inputs of backward stages.
   ASSERT_EQ(forward.outputs.size(), 3u);
-  const wire::RunSlot last = Slot(SlotPass::kEvaluate, {2, 3});
-  EXPECT_EQ(last.kind, wire::SlotKind::kEvaluate);
+  const wire::RunSlot last = Slot(SlotKind::kEvaluate, {2, 3});
+  EXPECT_EQ(last.kind, SlotKind::kEvaluate);
   EXPECT_TRUE(last.outputs.empty());
   EXPECT_TRUE(last.contributions.empty());
   for (size_t i = 0; i < 3; ++i) {
@@ -552,8 +552,8 @@ TEST_P(CommandsTest, AnEvaluationComputesNoGradient) {
 }
 
 TEST_P(CommandsTest, TheBuffersOfTheTwoSetsAreApart) {
-  const wire::RunSlot other = Slot(SlotPass::kFused, {2, 3}, 0);
-  const wire::RunSlot slot = Slot(SlotPass::kFused, {2, 3});
+  const wire::RunSlot other = Slot(SlotKind::kFused, {2, 3}, 0);
+  const wire::RunSlot slot = Slot(SlotKind::kFused, {2, 3});
   for (size_t i = 0; i < 3; ++i) {
     EXPECT_NE(slot.micro_batches[i].input.offset,
               other.micro_batches[i].input.offset);
@@ -590,8 +590,8 @@ TEST_P(CommandsTest, FillRoundWritesWhatTheCommandsPointAt) {
   const auto dataset = Dataset::Open(path, 50);
   ASSERT_TRUE(dataset.ok()) << dataset.status();
   FillRound(step_.rounds[0], **dataset, 1, *buffers_, arena_->arena());
-  const wire::HostOp gather = Host(HostOpType::kGather);
-  const wire::RunSlot fused = Slot(SlotPass::kFused, {2, 3});
+  const wire::HostOp gather = Host(HostOpKind::kGather);
+  const wire::RunSlot fused = Slot(SlotKind::kFused, {2, 3});
   const auto& round = step_.rounds[0];
   for (size_t i = 0; i < 3; ++i) {
     const MicroBatch& data = round.micro_batches[i];

@@ -114,7 +114,7 @@ void StepBook::OnSlotDone(WorkerId worker, uint64_t attempt,
   for (const wire::MicroBatchResult& result : done.results) {
     if (entry == steps_.end()) break;
     entry->second.results[{out.action.place.round, micro_batch++}] = result;
-    finite &= result.finite != 0;
+    finite &= result.finite == wire::Finite::kYes;
   }
   untold_slots_.push_back({out, done});
   dispatcher().SlotDone(id, done.compute_ns);
@@ -133,16 +133,16 @@ void StepBook::OnHostOpDone(const wire::HostOpDone& done) {
   const auto entry = steps_.find(action.step_number);
   if (entry != steps_.end()) NoteHostOp(entry->second, action, done);
   dispatcher().HostOpDone(id);
-  CarryOut({done.ended_ns, action.type == HostOpType::kGather
+  CarryOut({done.ended_ns, action.kind == HostOpKind::kGather
                                ? wire::WaitCause::kData
                                : wire::WaitCause::kOptimizer});
 }
 
 void StepBook::NoteHostOp(StepEntry& entry, const RunHostOpAction& action,
                           const wire::HostOpDone& done) {
-  const bool gather = action.type == HostOpType::kGather;
+  const bool gather = action.kind == HostOpKind::kGather;
   around_.telemetry.OnHostOp(
-      {.kind = HostKind(action.type),
+      {.kind = action.kind,
        .unit = gather ? 0 : state().TrainedUnit(action.unit),
        .step = entry.data.step,
        .started_ns = done.started_ns,
@@ -161,7 +161,7 @@ void StepBook::NoteHostOp(StepEntry& entry, const RunHostOpAction& action,
   measures_->ObserveHostOp(read, static_cast<int64_t>(elements), dtype, spent);
   int64_t& spent_ns = entry.unit_ns[action.unit];
   spent_ns += spent;
-  const bool updates = action.type == HostOpType::kUpdate;
+  const bool updates = action.kind == HostOpKind::kUpdate;
   const bool sums = updates
                         ? action.reduces()
                         : action.last_round && (action.unit > 0 || action.rows);

@@ -88,11 +88,11 @@ void StepBook::GiveUp() {
 void StepBook::Publish() {
   for (const auto& [out, done] : std::exchange(untold_slots_, {})) {
     if (open()) {
-      measures_->ObserveSlot(out.action.pass,
+      measures_->ObserveSlot(out.action.kind,
                              dispatcher().DeviceSpeed(out.device), done);
     }
     NoteRecovery(out.device, done.started_ns);
-    around_.telemetry.OnSlot(out.device, out.action.pass, done);
+    around_.telemetry.OnSlot(out.device, out.action.kind, done);
   }
   const WideSums::Counts sums = wide_sums_.TakeCounts();
   if (sums.exchanged + sums.failed > 0) {
@@ -144,7 +144,7 @@ void StepBook::SendSlot(const RunSlotAction& action, const Enabler& by) {
   wire::RunSlot command = SlotCommand(action, entry.data, state(), buffers());
   command.enabled_ns = by.ns;
   command.enabled_by = by.cause;
-  command.again = again ? 1 : 0;
+  command.again = again;
   wide_sums_.OnSend(Now(), action, again, command);
   around_.telemetry.OnSlotCommand(command);
   out.attempt = around_.pool.Send(around_.pool.DeviceWorker(action.device),
@@ -165,7 +165,7 @@ void StepBook::Withdraw(const WithdrawSlotAction& action) {
 
 void StepBook::SendHostOp(const RunHostOpAction& action) {
   StepEntry& entry = steps_.at(action.step_number);
-  if (action.type == HostOpType::kGather) {
+  if (action.kind == HostOpKind::kGather) {
     FillIfNeeded(entry, action.round, action.buffer_set);
   }
   const uint64_t attempt = around_.pool.Send(

@@ -84,8 +84,10 @@ class StepBook final : private DispatchLoop::Job, private ReplyHandler {
   // Holds the updates of all later steps than the first one in the book that is
   // to be saved; with none, of none.
   void HoldForNextSave();
-  // No slot of the job is sent, and those that are out are asked for.
-  void HoldSlots(bool hold) { dispatcher().HoldSlots(job_, hold); }
+  // No slot of the job is sent until ReleaseSlots, and those that are out are
+  // asked for.
+  void HoldSlots() { dispatcher().HoldSlots(job_); }
+  void ReleaseSlots() { dispatcher().ReleaseSlots(job_); }
   // No step is unfinished.
   bool idle() const { return around_.dispatch.dispatcher().Idle(job_); }
   // For Publish.

@@ -13,7 +13,7 @@ class FakeTelemetry : public StepTelemetry {
   void OnSlotSent(uint64_t, const RunSlotAction&, int64_t) override { ++sent; }
   void OnSlotCommand(wire::RunSlot&) override { ++commands; }
   void OnDispatchLatency(double) override {}
-  void OnSlot(DeviceId, SlotPass, const wire::SlotDone&) override { ++done; }
+  void OnSlot(DeviceId, SlotKind, const wire::SlotDone&) override { ++done; }
   void OnSlotReplayed(DeviceId) override { ++replayed; }
   void OnSlotFailed(DeviceId) override { ++failed; }
   void OnHostOp(const HostOpTimes&) override { ++host_ops; }
@@ -180,12 +180,12 @@ TEST_F(StepBookTest, AHostOperationThatFailsIsTheOwners) {
 TEST_F(StepBookTest, SlotsThatAreHeldAreSentWhenTheyAreNot) {
   on_reduced_ = [this] {
     on_reduced_ = nullptr;
-    book_->HoldSlots(true);
+    book_->HoldSlots();
     loop_->After(absl::ZeroDuration(), [this] {
       sent_when_held_ = telemetry_.sent;
       loop_->After(absl::ZeroDuration(), [this] {
         EXPECT_EQ(telemetry_.sent, sent_when_held_);
-        book_->HoldSlots(false);
+        book_->ReleaseSlots();
         dispatch_->CarryOut();
       });
     });

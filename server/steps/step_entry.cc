@@ -9,7 +9,7 @@ LossSum SumLoss(const StepEntry& entry) {
   double total = 0;
   for (const auto& [key, result] : entry.results) {
     total += result.loss_sum;
-    sum.finite &= result.finite != 0;
+    sum.finite &= result.finite == wire::Finite::kYes;
   }
   sum.mean = total / static_cast<double>(entry.data.target_tokens);
   sum.finite &= std::isfinite(sum.mean);

@@ -85,12 +85,12 @@ TEST_F(StepMakerTest, TheLossIsTheMeanOverTargetTokens) {
   StepEntry entry;
   entry.data.target_tokens = 4;
   entry.results[{0, 0}].loss_sum = 3;
-  entry.results[{0, 0}].finite = 1;
+  entry.results[{0, 0}].finite = wire::Finite::kYes;
   entry.results[{1, 0}].loss_sum = 5;
-  entry.results[{1, 0}].finite = 1;
+  entry.results[{1, 0}].finite = wire::Finite::kYes;
   EXPECT_EQ(SumLoss(entry).mean, 2);
   EXPECT_TRUE(SumLoss(entry).finite);
-  entry.results[{1, 0}].finite = 0;
+  entry.results[{1, 0}].finite = wire::Finite::kNo;
   EXPECT_FALSE(SumLoss(entry).finite);
 }
 

@@ -16,7 +16,7 @@ class StepMeasures {
  public:
   virtual ~StepMeasures() = default;
   // A slot was done on a device of this speed.
-  virtual void ObserveSlot(SlotPass pass, double speed,
+  virtual void ObserveSlot(SlotKind kind, double speed,
                            const wire::SlotDone& done) = 0;
   // A host operation over so many elements took `ns`; its contributions have
   // this dtype.

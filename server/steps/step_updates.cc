@@ -40,7 +40,7 @@ LrSchedule MakeSchedule(const JobSpec& spec, int64_t total_steps) {
 }  // namespace
 
 StepUpdates::StepUpdates(const JobSpec& spec, int64_t total_steps)
-    : scales_loss_(spec.dtype == SpecDtype::kFp16),
+    : scales_loss_(spec.dtype == DType::kF16),
       wait_for_norm_(WaitsForNorm(spec)),
       max_grad_norm_(spec.max_grad_norm),
       schedule_(MakeSchedule(spec, total_steps)),

@@ -43,7 +43,7 @@ bool WideSums::MayExchange(const Job& job, const RunSlotAction& action) const {
   if (!dispatch_.peers().enabled() || job.state.options().adapter.present()) {
     return false;
   }
-  if (action.pass != SlotPass::kFused && action.pass != SlotPass::kBackward) {
+  if (action.kind != SlotKind::kFused && action.kind != SlotKind::kBackward) {
     return false;
   }
   const auto step = job.steps.find(action.place.step_number);
@@ -71,7 +71,7 @@ void WideSums::OnSend(const Job& job, const RunSlotAction& action, bool again,
                          action.device,
                          {action.place.step_number, action.place.round, unit});
   }
-  command.hold_sums = holds ? 1 : 0;
+  command.sums = holds ? wire::SumPlace::kDevice : wire::SumPlace::kHost;
   // A set that is broken may have others that hold theirs.
   for (const int unit : holds ? std::set<int>() : units) {
     exchanges_.NotHeld(action.slot,
@@ -97,8 +97,7 @@ void WideSums::OnSumsHeld(const Job& job, const OutSlot& slot,
 void WideSums::OnSliceDown(const Job& job, const OutSlot& slot,
                            const wire::SliceDown& down) {
   exchanges_.Exchanged(slot.action.slot,
-                       SetOf(slot, static_cast<int>(down.unit)),
-                       down.whole != 0);
+                       SetOf(slot, static_cast<int>(down.unit)), down.whole);
   Flush(job);
 }
 

@@ -61,10 +61,10 @@ absl::StatusOr<int64_t> RequestedJob(Database* db, const std::string& principal,
   if (!found) return 0;
   if (select.Int(2) == 0) return DamagedRow("requests", request_id);
   if (select.Text(1) == Sha256(text)) return select.Int(0);
-  return FieldError("REQUEST_ID_REUSED", "request_id",
-                    absl::StrCat("request_id \"", request_id,
-                                 "\" was used for another job file; take a "
-                                 "new one"));
+  return RequestError(FieldReason::kRequestIdReused, "request_id",
+                      absl::StrCat("request_id \"", request_id,
+                                   "\" was used for another job file; take a "
+                                   "new one"));
 }
 
 absl::Status RememberRequest(Database* db, const NewJob& job, int64_t number,
@@ -236,8 +236,8 @@ absl::Status JobStore::InsertJob(Database* db, const NewJob& job,
   ASSIGN_OR_RETURN(const int64_t jobs,
                    db->QueryInt("SELECT count(*) FROM jobs"));
   if (jobs >= options_.max_jobs) {
-    return FieldError(
-        absl::StatusCode::kResourceExhausted, "QUOTA", "jobs",
+    return RequestError(
+        absl::StatusCode::kResourceExhausted, FieldReason::kQuota, "jobs",
         absl::StrCat("the server keeps ", options_.max_jobs, " jobs at most"));
   }
   RETURN_IF_ERROR(OutputNameIsFree(db, job.output_name));
@@ -332,7 +332,7 @@ absl::Status JobStore::ApplyTransition(Database* db, int64_t number,
                                        JobState to,
                                        const TransitionInfo& info) {
   RETURN_IF_ERROR(FlushProgress(db, number));
-  ASSIGN_OR_RETURN(JobRecord job, SelectJob(db, number, false));
+  ASSIGN_OR_RETURN(JobRecord job, SelectJob(db, number, JobTexts::kLeftOut));
   RETURN_IF_ERROR(CheckTransition(job.state, to));
   if (std::exchange(job.progress.memory_kept, info.memory_kept) !=
       info.memory_kept) {
@@ -390,7 +390,7 @@ absl::Status JobStore::ApplyAttempt(Database* db, const JobRecord& job,
 absl::Status JobStore::SetDetails(const std::string& id,
                                   const JobDetails& details) {
   return Change(id, [&](Database* db, int64_t number) -> absl::Status {
-    ASSIGN_OR_RETURN(JobRecord job, SelectJob(db, number, false));
+    ASSIGN_OR_RETURN(JobRecord job, SelectJob(db, number, JobTexts::kLeftOut));
     if (details.output_path.has_value()) job.output_path = *details.output_path;
     if (details.dataset.has_value()) job.dataset = details.dataset;
     ASSIGN_OR_RETURN(Statement update,
@@ -407,7 +407,7 @@ absl::Status JobStore::SetDetails(const std::string& id,
 absl::Status JobStore::AddEvent(const std::string& id, const std::string& type,
                                 const std::string& message) {
   return Change(id, [&](Database* db, int64_t number) -> absl::Status {
-    ASSIGN_OR_RETURN(JobRecord job, SelectJob(db, number, false));
+    ASSIGN_OR_RETURN(JobRecord job, SelectJob(db, number, JobTexts::kLeftOut));
     Overlay(number, &job);
     return InsertEvent(db,
                        {.type = type,
@@ -422,7 +422,8 @@ absl::Status JobStore::AddCheckpoint(const std::string& id,
                                      const CheckpointRecord& checkpoint) {
   return Change(id, [&](Database* db, int64_t number) -> absl::Status {
     RETURN_IF_ERROR(FlushProgress(db, number));
-    ASSIGN_OR_RETURN(const JobRecord job, SelectJob(db, number, false));
+    ASSIGN_OR_RETURN(const JobRecord job,
+                     SelectJob(db, number, JobTexts::kLeftOut));
     ASSIGN_OR_RETURN(
         Statement insert,
         db->Prepare("INSERT OR REPLACE INTO checkpoints VALUES (?,?,?,?,?)"));

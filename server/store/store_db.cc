@@ -28,8 +28,8 @@ absl::Status FromSqlite(sqlite3* db, int code) {
   const std::string message = absl::StrCat(
       "job store: ", db == nullptr ? sqlite3_errstr(code) : sqlite3_errmsg(db));
   if (IsFull(code, error)) {
-    return FieldError(absl::StatusCode::kResourceExhausted, "STORAGE_FULL", "",
-                      message);
+    return FieldError(absl::StatusCode::kResourceExhausted,
+                      FieldReason::kStorageFull, "", message);
   }
   switch (code & 0xff) {
     case SQLITE_CONSTRAINT:

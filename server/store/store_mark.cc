@@ -27,8 +27,8 @@ absl::Status FileError(const std::string& path, const char* doing) {
   const std::string text =
       absl::StrCat("job store: ", doing, " ", path, ": ", std::strerror(errno));
   if (errno != ENOSPC && errno != EDQUOT) return absl::InternalError(text);
-  return FieldError(absl::StatusCode::kResourceExhausted, "STORAGE_FULL", "",
-                    text);
+  return FieldError(absl::StatusCode::kResourceExhausted,
+                    FieldReason::kStorageFull, "", text);
 }
 
 std::string Render(const StoreMark& mark) {

@@ -69,7 +69,7 @@ absl::StatusOr<JobRecord> JobStore::Get(const std::string& id) const {
   JobRecord job;
   {
     MutexLock lock(read_mutex_);
-    ASSIGN_OR_RETURN(job, SelectJob(reader_.get(), *number, true));
+    ASSIGN_OR_RETURN(job, SelectJob(reader_.get(), *number, JobTexts::kRead));
   }
   Overlay(*number, &job);
   return job;
@@ -102,11 +102,11 @@ absl::StatusOr<JobPage> JobStore::List(const std::vector<JobState>& states,
   JobPage page;
   // Read before the rows: what changes in between is watched twice, not missed.
   ASSIGN_OR_RETURN(page.revision, reader_->QueryInt(kRevisionSql));
-  ASSIGN_OR_RETURN(
-      Statement select,
-      reader_->Prepare(absl::StrCat(
-          "SELECT ", JobColumns(false), " FROM jobs WHERE number < ? AND ",
-          StateFilter(states), " ORDER BY number DESC LIMIT ?")));
+  ASSIGN_OR_RETURN(Statement select,
+                   reader_->Prepare(absl::StrCat(
+                       "SELECT ", JobColumns(JobTexts::kLeftOut),
+                       " FROM jobs WHERE number < ? AND ", StateFilter(states),
+                       " ORDER BY number DESC LIMIT ?")));
   select.Bind(before.value_or(INT64_MAX)).Bind(int64_t{limit} + 1);
   while (true) {
     ASSIGN_OR_RETURN(const bool row, select.Step());
@@ -126,7 +126,8 @@ absl::StatusOr<EventPage> JobStore::ListEvents(const std::string& id,
   const auto number = JobNumber(id);
   if (!number.has_value()) return NoSuchJob(id);
   MutexLock lock(read_mutex_);
-  RETURN_IF_ERROR(SelectJob(reader_.get(), *number, false).status());
+  RETURN_IF_ERROR(
+      SelectJob(reader_.get(), *number, JobTexts::kLeftOut).status());
   EventPage page;
   ASSIGN_OR_RETURN(page.events,
                    SelectEvents(reader_.get(), after, *number, limit + 1));
@@ -186,8 +187,9 @@ absl::StatusOr<std::vector<JobChange>> JobStore::ChangesAfter(
   RETURN_IF_ERROR(CheckFloor(reader_.get(), revision));
   std::vector<JobChange> changes;
   for (const JobEvent& event : events) {
-    ASSIGN_OR_RETURN(JobRecord job,
-                     SelectJob(reader_.get(), *JobNumber(event.job_id), false));
+    ASSIGN_OR_RETURN(
+        JobRecord job,
+        SelectJob(reader_.get(), *JobNumber(event.job_id), JobTexts::kLeftOut));
     Overlay(*JobNumber(event.job_id), &job);
     job.state = event.state;
     job.reason = event.reason;

@@ -29,14 +29,15 @@ absl::StatusOr<JobReason> ReadReason(int64_t number) {
 
 }  // namespace
 
-std::string JobColumns(bool texts) {
+std::string JobColumns(JobTexts texts) {
+  const bool read = texts == JobTexts::kRead;
   return absl::StrCat(
       "number, uid, state, reason, message, create_us, start_us, end_us, ",
-      texts ? "text, resolved, " : "'', '', ",
+      read ? "text, resolved, " : "'', '', ",
       "output_name, output_path, last_checkpoint, attempts, revision, dataset, "
       "progress, owner, project, principal, ",
-      RowIsWhole("jobs"), texts ? absl::StrCat(" AND ", kTextsAreWhole) : "",
-      texts ? ", files" : ", ''");
+      RowIsWhole("jobs"), read ? absl::StrCat(" AND ", kTextsAreWhole) : "",
+      read ? ", files" : ", ''");
 }
 
 absl::StatusOr<JobRecord> ReadJob(const Statement& row) {
@@ -88,7 +89,8 @@ absl::StatusOr<JobEvent> ReadEvent(const Statement& row) {
   return event;
 }
 
-absl::StatusOr<JobRecord> SelectJob(Database* db, int64_t number, bool texts) {
+absl::StatusOr<JobRecord> SelectJob(Database* db, int64_t number,
+                                    JobTexts texts) {
   ASSIGN_OR_RETURN(Statement select,
                    db->Prepare(absl::StrCat("SELECT ", JobColumns(texts),
                                             " FROM jobs WHERE number = ?")));
@@ -130,9 +132,9 @@ absl::Status OutputNameIsFree(Database* db, const std::string& name) {
   ASSIGN_OR_RETURN(const int64_t number, JobOfOutputName(db, name));
   if (number == 0) return absl::OkStatus();
   return FieldError(
-      "INVALID_VALUE", "output_name",
-      absl::StrCat("output_name: \"", name, "\" is taken by ",
-                   NameOfJob(number), "; give another output_name"));
+      FieldReason::kInvalidValue, "output_name",
+      absl::StrCat("\"", name, "\" is taken by ", NameOfJob(number),
+                   "; give another output_name"));
 }
 
 }  // namespace roundhouse

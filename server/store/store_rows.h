@@ -12,17 +12,20 @@
 
 namespace roundhouse {
 
-// The columns that ReadJob expects, for SELECT; `texts` false gives '' for the
-// two long ones.  Each Read* is kDataLoss for a row that differs from its
-// checksum.
-std::string JobColumns(bool texts);
+// Whether the two long columns of a job are read; '' where they are not.
+enum class JobTexts { kLeftOut, kRead };
+
+// The columns that ReadJob expects, for SELECT.  Each Read* is kDataLoss for a
+// row that differs from its checksum.
+std::string JobColumns(JobTexts texts);
 absl::StatusOr<JobRecord> ReadJob(const Statement& row);
 
 std::string EventColumns();
 absl::StatusOr<JobEvent> ReadEvent(const Statement& row);
 
 // kNotFound.
-absl::StatusOr<JobRecord> SelectJob(Database* db, int64_t number, bool texts);
+absl::StatusOr<JobRecord> SelectJob(Database* db, int64_t number,
+                                    JobTexts texts);
 
 // A value of the table meta.  kDataLoss when it is not there.
 absl::StatusOr<int64_t> ReadMeta(Database* db, const std::string& key);

@@ -571,7 +571,7 @@ TEST_F(StoreTest, AFileThatMayNotGrowIsAFullDisk) {
   const absl::Status full = store_->Transition(id, S::kQueued, {}).status();
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
   EXPECT_TRUE(absl::IsResourceExhausted(full)) << full;
-  EXPECT_EQ(ErrorReason(full), "STORAGE_FULL");
+  EXPECT_EQ(ErrorReason(full), FieldReason::kStorageFull);
   EXPECT_EQ(store_->Get(id)->state, S::kValidating);
   Move(id, {S::kQueued});
 }
@@ -591,7 +591,7 @@ TEST_F(StoreTest, AFullDiskRefusesAndLosesNothing) {
       return d->Execute("UPDATE jobs SET text = zeroblob(1000000)");
     });
     EXPECT_TRUE(absl::IsResourceExhausted(full)) << full;
-    EXPECT_EQ(ErrorReason(full), "STORAGE_FULL");
+    EXPECT_EQ(ErrorReason(full), FieldReason::kStorageFull);
     EXPECT_TRUE(writer
                     .Run([](Database* d) {
                       return d->Execute("UPDATE jobs SET message = 'm'");

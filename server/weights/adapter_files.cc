@@ -243,8 +243,8 @@ std::string Modules(uint32_t targets) {
 absl::Status Differs(const char* field, const std::string& said,
                      const std::string& path, const std::string& has) {
   return FieldError(
-      "INVALID_VALUE", field,
-      absl::StrCat(field, ": ", said, "; the adapter in ", path,
+      FieldReason::kInvalidValue, field,
+      absl::StrCat(said, "; the adapter in ", path,
                    ", from which the job is to go on, has ", has));
 }
 

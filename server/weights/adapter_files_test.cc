@@ -252,7 +252,7 @@ TEST(SameBaseNameTest, ComparesTheLastPart) {
 TEST(WithAdapterTest, TheJobMayOnlyRepeatWhatTheAdapterIs) {
   const AdapterDirectory adapter{.path = "p", .config = kAdapter};
   JobSpec spec;
-  spec.method = Method::kLora;
+  spec.method = TrainingMethod::kLora;
   auto full = WithAdapter(spec, adapter);
   ASSERT_TRUE(full.ok()) << full.status();
   EXPECT_EQ(ResolvedSpec::Resolve(*full, 1).adapter(), kAdapter);

@@ -83,15 +83,16 @@ absl::StatusOr<std::shared_ptr<BaseWeights>> BaseWeights::Create(
   return base;
 }
 
-BaseWeights::Ticket BaseWeights::Join(std::function<void(Turn)> turn) {
+BaseWeights::Ticket BaseWeights::Join(std::function<void(Grant)> granted) {
   const Ticket ticket = next_ticket_++;
-  waiting_.push_back({ticket, std::move(turn)});
+  waiting_.push_back({ticket, std::move(granted)});
   if (state_ != State::kLoading) NextTurn();
   return ticket;
 }
 
 void BaseWeights::NextTurn() {
-  // One at a time while it is not loaded: who loads calls LoadEnded.
+  // One at a time while it is not loaded: who loads calls LoadDone or
+  // LoadFailed.
   while (!waiting_.empty() && state_ != State::kLoading) {
     const Waiting next = std::move(waiting_.front());
     waiting_.pop_front();
@@ -100,16 +101,22 @@ void BaseWeights::NextTurn() {
       state_ = State::kLoading;
       loader_ = next.ticket;
     }
-    next.turn(ready ? Turn::kReady : Turn::kLoad);
+    next.granted(ready ? Grant::kReady : Grant::kLoad);
   }
 }
 
-void BaseWeights::LoadEnded(bool whole) {
+void BaseWeights::LoadFailed() {
   ROUNDHOUSE_CHECK(state_ == State::kLoading);
   loader_ = 0;
-  state_ = whole ? State::kLoaded : State::kEmpty;
+  state_ = State::kEmpty;
+  NextTurn();
+}
+
+void BaseWeights::LoadDone() {
+  ROUNDHOUSE_CHECK(state_ == State::kLoading);
+  loader_ = 0;
+  state_ = State::kLoaded;
   for (const Unit& unit : units_) {
-    if (!whole) break;
     wire::Raise(arena_.arena().WordAt(unit.version_word_offset), kBaseVersion,
                 arena_.arena().doorbells());
   }
@@ -120,7 +127,7 @@ void BaseWeights::Leave(Ticket ticket) {
   std::erase_if(waiting_, [ticket](const Waiting& waiting) {
     return waiting.ticket == ticket;
   });
-  if (ticket != 0 && loader_ == ticket) LoadEnded(false);
+  if (ticket != 0 && loader_ == ticket) LoadFailed();
 }
 
 absl::StatusOr<std::string> BaseKey(const ModelDirectory& directory,

@@ -42,23 +42,25 @@ class BaseWeights {
   bool loaded() const { return state_ == State::kLoaded; }
 
   // Several jobs may want a base at once, and one of them loads it.  Join calls
-  // `turn` as soon as the weights are there (kReady) or it is the caller's turn
-  // to load them (kLoad), at once where that is so already.  Who got kLoad
-  // calls LoadEnded; who doesn't want it any more calls Leave, which for the
-  // one who loads is LoadEnded(false) and else without effect after the turn.
-  enum class Turn { kReady, kLoad };
+  // `granted` as soon as the weights are there (kReady) or it is the caller's
+  // turn to load them (kLoad), at once where that is so already.  Who got kLoad
+  // calls LoadDone or LoadFailed; who doesn't want it any more calls Leave,
+  // which for the one who loads is LoadFailed() and else without effect after
+  // the turn.
+  enum class Grant { kReady, kLoad };
   using Ticket = uint64_t;
-  Ticket Join(std::function<void(Turn)> turn);
-  // `whole`: every unit is there; raises the version words.  Else the next who
-  // waits gets its turn.
-  void LoadEnded(bool whole);
+  Ticket Join(std::function<void(Grant)> granted);
+  // Every unit is there: raises the version words.
+  void LoadDone();
+  // The next who waits gets its turn.
+  void LoadFailed();
   void Leave(Ticket ticket);
 
  private:
   enum class State { kEmpty, kLoading, kLoaded };
   struct Waiting {
     Ticket ticket = 0;
-    std::function<void(Turn)> turn;
+    std::function<void(Grant)> granted;
   };
 
   explicit BaseWeights(HostArena& arena) : arena_(arena) {}

@@ -12,8 +12,8 @@ namespace roundhouse {
 namespace {
 
 namespace fs = std::filesystem;
-using Turn = BaseWeights::Turn;
-using Turns = std::vector<Turn>;
+using Grant = BaseWeights::Grant;
+using Grants = std::vector<Grant>;
 
 class BaseWeightsTest : public testing::Test {
  protected:
@@ -50,66 +50,67 @@ TEST_F(BaseWeightsTest, EveryUnitHasItsOwnAlignedBytes) {
 
 TEST_F(BaseWeightsTest, OneLoadsAndTheOthersWait) {
   const auto base = Make();
-  Turns first, second, third;
-  base->Join([&](Turn turn) { first.push_back(turn); });
-  base->Join([&](Turn turn) { second.push_back(turn); });
-  EXPECT_EQ(first, Turns{Turn::kLoad});
+  Grants first, second, third;
+  base->Join([&](Grant grant) { first.push_back(grant); });
+  base->Join([&](Grant grant) { second.push_back(grant); });
+  EXPECT_EQ(first, Grants{Grant::kLoad});
   EXPECT_TRUE(second.empty());
   EXPECT_EQ(Version(*base, 0), 0u);
-  base->LoadEnded(true);
-  EXPECT_EQ(second, Turns{Turn::kReady});
+  base->LoadDone();
+  EXPECT_EQ(second, Grants{Grant::kReady});
   EXPECT_TRUE(base->loaded());
   for (int unit = 0; unit < 5; ++unit) {
     EXPECT_EQ(Version(*base, unit), kBaseVersion);
   }
-  base->Join([&](Turn turn) { third.push_back(turn); });
-  EXPECT_EQ(third, Turns{Turn::kReady});
+  base->Join([&](Grant grant) { third.push_back(grant); });
+  EXPECT_EQ(third, Grants{Grant::kReady});
   EXPECT_EQ(first.size(), 1u);
 }
 
 TEST_F(BaseWeightsTest, AFailedLoadIsTheNextOnesTurn) {
   const auto base = Make();
-  Turns second, third;
-  base->Join([](Turn) {});
-  base->Join([&](Turn turn) { second.push_back(turn); });
-  base->Join([&](Turn turn) { third.push_back(turn); });
-  base->LoadEnded(false);
-  EXPECT_EQ(second, Turns{Turn::kLoad});
+  Grants second, third;
+  base->Join([](Grant) {});
+  base->Join([&](Grant grant) { second.push_back(grant); });
+  base->Join([&](Grant grant) { third.push_back(grant); });
+  base->LoadFailed();
+  EXPECT_EQ(second, Grants{Grant::kLoad});
   EXPECT_TRUE(third.empty());
   EXPECT_FALSE(base->loaded());
   EXPECT_EQ(Version(*base, 0), 0u);
-  base->LoadEnded(true);
-  EXPECT_EQ(third, Turns{Turn::kReady});
+  base->LoadDone();
+  EXPECT_EQ(third, Grants{Grant::kReady});
 }
 
-// Each turn fails at once, within Join and within LoadEnded.
+// Each turn fails at once, within Join and within LoadFailed.
 TEST_F(BaseWeightsTest, LoadsThatFailAtOnceEndToo) {
   const auto base = Make();
-  Turns turns;
-  const auto fail = [&](Turn turn) {
-    turns.push_back(turn);
-    base->LoadEnded(false);
+  Grants turns;
+  const auto fail = [&](Grant grant) {
+    turns.push_back(grant);
+    base->LoadFailed();
   };
   base->Join(fail);
-  base->Join([](Turn) {});
+  base->Join([](Grant) {});
   base->Join(fail);
   base->Join(fail);
   EXPECT_EQ(turns.size(), 1u);
-  base->LoadEnded(false);
-  EXPECT_EQ(turns, (Turns{Turn::kLoad, Turn::kLoad, Turn::kLoad}));
+  base->LoadFailed();
+  EXPECT_EQ(turns, (Grants{Grant::kLoad, Grant::kLoad, Grant::kLoad}));
 }
 
 TEST_F(BaseWeightsTest, WhoLeavesGetsNoTurnAndGivesUpItsOwn) {
   const auto base = Make();
-  Turns second, third;
-  const auto loader = base->Join([](Turn) {});
-  const auto waiting = base->Join([&](Turn turn) { second.push_back(turn); });
-  base->Join([&](Turn turn) { third.push_back(turn); });
+  Grants second, third;
+  const auto loader = base->Join([](Grant) {});
+  const auto waiting =
+      base->Join([&](Grant grant) { second.push_back(grant); });
+  base->Join([&](Grant grant) { third.push_back(grant); });
   base->Leave(waiting);
   base->Leave(loader);
   EXPECT_TRUE(second.empty());
-  EXPECT_EQ(third, Turns{Turn::kLoad});
-  base->LoadEnded(true);
+  EXPECT_EQ(third, Grants{Grant::kLoad});
+  base->LoadDone();
   base->Leave(loader);  // long ago: nothing happens
   base->Leave(0);
   EXPECT_TRUE(base->loaded());
@@ -123,8 +124,8 @@ TEST_F(BaseWeightsTest, TheCacheSharesAndKeepsTheLastBase) {
   EXPECT_GT(with_one, empty);
   EXPECT_EQ(*cache.Get("one", model_, DType::kF32), one);
   EXPECT_FALSE(cache.DropUnused()) << "it is in use";
-  one->Join([](Turn) {});
-  one->LoadEnded(true);
+  one->Join([](Grant) {});
+  one->LoadDone();
   const BaseWeights* const kept = one.get();
   one.reset();
   EXPECT_EQ(arena_->used_bytes(), with_one) << "kept for the next job";

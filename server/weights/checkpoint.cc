@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <set>
 #include <sstream>
 #include <utility>
@@ -165,7 +166,7 @@ std::string TypeText(FileDType dtype, const std::vector<int64_t>& shape) {
 absl::StatusOr<std::map<std::string, Found>> FindTensors(
     const FileOpener& files, const std::string& path) {
   ASSIGN_OR_RETURN(const CheckpointManifest manifest,
-                   ReadCheckpoint(files, path, false));
+                   ReadCheckpoint(files, path));
   std::map<std::string, Found> tensors;
   for (const CheckpointShard& shard : manifest.shards) {
     if (!absl::EndsWith(shard.file, ".safetensors")) continue;
@@ -220,9 +221,12 @@ absl::Status VerifyCheckpointFile(const FileOpener& files,
       absl::StrCat(name, ": its SHA-256 is not the one it was saved with"));
 }
 
-absl::StatusOr<CheckpointManifest> ReadCheckpoint(const FileOpener& files,
-                                                  const std::string& path,
-                                                  bool verify) {
+namespace {
+
+// With a look at each of its files.
+absl::StatusOr<CheckpointManifest> ReadManifest(
+    const FileOpener& files, const std::string& path,
+    const std::function<absl::Status(const CheckpointShard&)>& look) {
   const std::string name = absl::StrCat(path, "/", kManifestName);
   const auto text = ReadText(files, name, kMaxManifestBytes);
   if (!text.ok()) return Unreadable(text.status());
@@ -233,10 +237,25 @@ absl::StatusOr<CheckpointManifest> ReadCheckpoint(const FileOpener& files,
         name, ": is of step ", manifest.step, ", its directory of ", *step));
   }
   for (const CheckpointShard& shard : manifest.shards) {
-    RETURN_IF_ERROR(verify ? VerifyCheckpointFile(files, path, shard)
-                           : OpenShard(files, path, shard).status());
+    RETURN_IF_ERROR(look(shard));
   }
   return manifest;
+}
+
+}  // namespace
+
+absl::StatusOr<CheckpointManifest> ReadCheckpoint(const FileOpener& files,
+                                                  const std::string& path) {
+  return ReadManifest(files, path, [&](const CheckpointShard& shard) {
+    return OpenShard(files, path, shard).status();
+  });
+}
+
+absl::StatusOr<CheckpointManifest> VerifyCheckpoint(const FileOpener& files,
+                                                    const std::string& path) {
+  return ReadManifest(files, path, [&](const CheckpointShard& shard) {
+    return VerifyCheckpointFile(files, path, shard);
+  });
 }
 
 absl::StatusOr<std::string> CheckpointText(const FileOpener& files,
@@ -270,8 +289,8 @@ absl::StatusOr<std::vector<FilePart>> ResumeParts(const FileOpener& files,
     wire::FileTensor tensor = {};
     tensor.file_offset = entry->second.tensor.begin;
     tensor.element_count = static_cast<uint64_t>(spec.element_count);
-    tensor.file_dtype = static_cast<uint32_t>(dtype);
-    tensor.first_dtype = static_cast<uint32_t>(dtype);
+    tensor.file_dtype = dtype;
+    tensor.first_dtype = dtype;
     tensor.first_offset =
         base +
         static_cast<uint64_t>(spec.unit_offset_elements) * DTypeBytes(dtype);
@@ -312,8 +331,7 @@ absl::StatusOr<CheckpointManifest> CheckResumable(const FileOpener& files,
                                                   const ModelConfig& model,
                                                   const AdapterConfig& adapter,
                                                   DType dtype) {
-  ASSIGN_OR_RETURN(CheckpointManifest manifest,
-                   ReadCheckpoint(files, path, false));
+  ASSIGN_OR_RETURN(CheckpointManifest manifest, ReadCheckpoint(files, path));
   if (manifest.dtype != DTypeName(dtype)) {
     return absl::InvalidArgumentError(
         absl::StrCat(path, ": its dtype is ", manifest.dtype, ", the job's is ",
@@ -398,7 +416,7 @@ absl::Status RemoveOldCheckpoints(const std::string& directory, int64_t kept,
   const auto surplus = static_cast<int64_t>(steps.size()) - kept;
   if (surplus <= 0) return absl::OkStatus();
   const absl::Status newest =
-      ReadCheckpoint(AnyFiles(), CheckpointPath(directory, steps.back()), true)
+      VerifyCheckpoint(AnyFiles(), CheckpointPath(directory, steps.back()))
           .status();
   if (!newest.ok()) {
     return absl::DataLossError(

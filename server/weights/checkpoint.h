@@ -85,13 +85,15 @@ absl::Status FinishDirectory(const DirectoryPlan& plan);
 // that was swapped out; what stays is logged, and goes when the daemon starts.
 void AbandonDirectory(const DirectoryPlan& plan);
 
-// Reads the manifest and looks at the files' sizes; with `verify`, also hashes
-// every file.  DATA_LOSS names the file and what is wrong with it: also a
-// directory of one step's name with the manifest of another step.  UNAVAILABLE:
-// descriptors or memory are short just now.
+// Reads the manifest and looks at the files' sizes.  DATA_LOSS names the file
+// and what is wrong with it: also a directory of one step's name with the
+// manifest of another step.  UNAVAILABLE: descriptors or memory are short just
+// now.
 absl::StatusOr<CheckpointManifest> ReadCheckpoint(const FileOpener& files,
-                                                  const std::string& path,
-                                                  bool verify);
+                                                  const std::string& path);
+// The same, and hashes every file.
+absl::StatusOr<CheckpointManifest> VerifyCheckpoint(const FileOpener& files,
+                                                    const std::string& path);
 
 // Hashes one file of a checkpoint.  DATA_LOSS as ReadCheckpoint.
 absl::Status VerifyCheckpointFile(const FileOpener& files,

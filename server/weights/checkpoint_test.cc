@@ -30,7 +30,7 @@ std::string Sealed(nlohmann::json manifest) {
 TEST_F(CheckpointTest, AnFp16JobsLossScaleComesBack) {
   const std::string path = CheckpointPath(root_, 12);
   ASSERT_TRUE(Save(path, 12).ok());
-  EXPECT_FALSE(ReadCheckpoint(AnyFiles(), path, true)->loss_scaler.has_value());
+  EXPECT_FALSE(VerifyCheckpoint(AnyFiles(), path)->loss_scaler.has_value());
   const std::string file = path + "/checkpoint.json";
   auto bad = nlohmann::json::parse(ReadTestFile(file));
   bad["dtype"] = "fp16";
@@ -39,7 +39,7 @@ TEST_F(CheckpointTest, AnFp16JobsLossScaleComesBack) {
 
   loss_scaler_ = LossScaler::State{0x1p30f, 1999, 12};
   ASSERT_TRUE(Save(path, 12).ok());
-  EXPECT_EQ(ReadCheckpoint(AnyFiles(), path, true)->loss_scaler, loss_scaler_);
+  EXPECT_EQ(VerifyCheckpoint(AnyFiles(), path)->loss_scaler, loss_scaler_);
   const auto good = nlohmann::json::parse(ReadTestFile(file));
   for (const auto& [key, odd] :
        std::map<std::string, std::vector<nlohmann::json>>{
@@ -64,7 +64,7 @@ TEST_F(CheckpointTest, ComesBackBitForBit) {
   const std::string before = State();
   ASSERT_TRUE(Save(path, 12).ok());
   EXPECT_FALSE(fs::exists(TemporaryName(path)));
-  const auto manifest = ReadCheckpoint(AnyFiles(), path, true);
+  const auto manifest = VerifyCheckpoint(AnyFiles(), path);
   ASSERT_TRUE(manifest.ok()) << manifest.status();
   EXPECT_EQ(manifest->step, 12);
   EXPECT_EQ(manifest->seed, ~uint64_t{0});
@@ -173,7 +173,7 @@ TEST_F(CheckpointTest, EveryFlippedBitIsFound) {
     }
     WriteTestFile(file, good);
   }
-  EXPECT_TRUE(ReadCheckpoint(AnyFiles(), path, true).ok());
+  EXPECT_TRUE(VerifyCheckpoint(AnyFiles(), path).ok());
 }
 
 TEST_F(CheckpointTest, TruncatedAndMissingShardsAreFoundWithoutHashing) {
@@ -186,16 +186,16 @@ TEST_F(CheckpointTest, TruncatedAndMissingShardsAreFoundWithoutHashing) {
       WriteTestFile(file, good.substr(0, size));
       ExpectCorrupt(path, std::to_string(size) + " bytes, " +
                               std::to_string(good.size()) + " bytes expected");
-      EXPECT_FALSE(ReadCheckpoint(AnyFiles(), path, false).ok());
+      EXPECT_FALSE(ReadCheckpoint(AnyFiles(), path).ok());
     }
     WriteTestFile(file, good + "x");
-    EXPECT_FALSE(ReadCheckpoint(AnyFiles(), path, false).ok());
+    EXPECT_FALSE(ReadCheckpoint(AnyFiles(), path).ok());
     fs::remove(file);
     ExpectCorrupt(path, std::string(name) + ": missing");
     EXPECT_FALSE(ResumeParts(AnyFiles(), path, kStep, *state_).ok());
     WriteTestFile(file, good);
   }
-  EXPECT_TRUE(ReadCheckpoint(AnyFiles(), path, true).ok());
+  EXPECT_TRUE(VerifyCheckpoint(AnyFiles(), path).ok());
 }
 
 TEST_F(CheckpointTest, ADamagedManifestNeverCrashesNorPasses) {
@@ -348,7 +348,7 @@ TEST_F(CheckpointTest, DeathAtAnyStepLeavesTheOldOrTheNew) {
       int status = 0;
       ASSERT_EQ(waitpid(child, &status, 0), child);
       ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << point;
-      const auto manifest = ReadCheckpoint(AnyFiles(), path, true);
+      const auto manifest = VerifyCheckpoint(AnyFiles(), path);
       if (!saved && !replaces) {
         EXPECT_FALSE(fs::exists(path)) << point;
       } else {
@@ -358,7 +358,7 @@ TEST_F(CheckpointTest, DeathAtAnyStepLeavesTheOldOrTheNew) {
       // What was left does not disturb the next save.
       tokens_ = 5;
       ASSERT_TRUE(Save(path, 3).ok());
-      EXPECT_EQ(ReadCheckpoint(AnyFiles(), path, true)->tokens_trained, 5);
+      EXPECT_EQ(VerifyCheckpoint(AnyFiles(), path)->tokens_trained, 5);
       EXPECT_FALSE(fs::exists(TemporaryName(path)));
     }
   }
@@ -383,7 +383,7 @@ TEST_F(CheckpointTest, AQuarantinedOneIsKeptAndNotListed) {
     ASSERT_TRUE(Save(path, 2).ok());
     ASSERT_TRUE(QuarantineCheckpoint(path).ok());
     EXPECT_TRUE(ListCheckpointSteps(root_).empty());
-    EXPECT_TRUE(ReadCheckpoint(AnyFiles(), path + ".corrupt", true).ok());
+    EXPECT_TRUE(VerifyCheckpoint(AnyFiles(), path + ".corrupt").ok());
   }
   EXPECT_FALSE(QuarantineCheckpoint(path).ok());
 }
@@ -406,7 +406,7 @@ TEST_F(CheckpointTest, AFailureLeavesTheOldOneInPlace) {
   ASSERT_TRUE(BeginDirectory(plan).ok());
   EXPECT_FALSE(FinishDirectory(plan).ok());
   AbandonDirectory(plan);
-  EXPECT_EQ(ReadCheckpoint(AnyFiles(), path, true)->step, 3);
+  EXPECT_EQ(VerifyCheckpoint(AnyFiles(), path)->step, 3);
 }
 
 TEST_F(CheckpointTest, ChatTemplatesKeepTheirFolder) {
@@ -418,7 +418,7 @@ TEST_F(CheckpointTest, ChatTemplatesKeepTheirFolder) {
   ASSERT_TRUE(Save(path, 1).ok());
   const std::string copied = path + "/additional_chat_templates/tool_use.jinja";
   EXPECT_EQ(ReadTestFile(copied), "text");
-  EXPECT_TRUE(ReadCheckpoint(AnyFiles(), path, true).ok());
+  EXPECT_TRUE(VerifyCheckpoint(AnyFiles(), path).ok());
   WriteTestFile(copied, "texT");
   ExpectCorrupt(path, "tool_use.jinja");
 }
@@ -427,7 +427,7 @@ TEST_F(CheckpointTest, EveryFileIsHashedAndOthersAreNotRead) {
   const std::string path = CheckpointPath(root_, 1);
   ASSERT_TRUE(Save(path, 1).ok());
   WriteTestFile(path + "/README", "mine");
-  const auto manifest = ReadCheckpoint(AnyFiles(), path, true);
+  const auto manifest = VerifyCheckpoint(AnyFiles(), path);
   ASSERT_TRUE(manifest.ok()) << manifest.status();
   EXPECT_EQ(*CheckpointText(AnyFiles(), path, *manifest, "config.json"), "{}");
   EXPECT_EQ(*CheckpointText(AnyFiles(), path, *manifest, "README"), "");
@@ -448,7 +448,7 @@ TEST_F(CheckpointTest, EveryBitOfTheManifestCounts) {
     std::string bad = good;
     bad[at] = static_cast<char>(bad[at] ^ (1 << at % 8));
     WriteTestFile(file, bad);
-    ASSERT_FALSE(ReadCheckpoint(AnyFiles(), path, false).ok()) << "byte " << at;
+    ASSERT_FALSE(ReadCheckpoint(AnyFiles(), path).ok()) << "byte " << at;
   }
 }
 
@@ -459,7 +459,7 @@ TEST_F(CheckpointTest, TheStepIsTheDirectorys) {
                 "is of step 46, its directory of 45");
   // A copy under a name of its own says its step itself.
   fs::rename(CheckpointPath(root_, 45), root_ + "/mine");
-  EXPECT_EQ(ReadCheckpoint(AnyFiles(), root_ + "/mine", true)->step, 46);
+  EXPECT_EQ(VerifyCheckpoint(AnyFiles(), root_ + "/mine")->step, 46);
   EXPECT_EQ(CheckpointStepOf("a/checkpoint-7"), 7);
   for (const char* name : {"checkpoint-07", "checkpoint- 7", "checkpoint-7x",
                            "checkpoint-", "tmp-checkpoint-7"}) {
@@ -479,7 +479,7 @@ TEST_F(CheckpointTest, OneOfTheVersionBeforeIsRead) {
   json["format_version"] = 1;
   json["shards"].erase(2);
   WriteTestFile(file, json.dump(2) + "\n");
-  const auto manifest = ReadCheckpoint(AnyFiles(), path, true);
+  const auto manifest = VerifyCheckpoint(AnyFiles(), path);
   ASSERT_TRUE(manifest.ok()) << manifest.status();
   EXPECT_EQ(manifest->shards.size(), 2u);
   EXPECT_EQ(*CheckpointText(AnyFiles(), path, *manifest, "config.json"), "{}");
@@ -529,11 +529,10 @@ TEST_F(CheckpointTest, AFullOrFailingDiskLeavesTheOldOne) {
                     absl::IsResourceExhausted(status))
             << status;
         AbandonDirectory(PlanOf(path));
-        EXPECT_TRUE(ReadCheckpoint(AnyFiles(), path, true).ok());
+        EXPECT_TRUE(VerifyCheckpoint(AnyFiles(), path).ok());
         EXPECT_FALSE(fs::exists(TemporaryName(path)));
       }
-      EXPECT_EQ(ReadCheckpoint(AnyFiles(), path, true)->tokens_trained,
-                tokens_);
+      EXPECT_EQ(VerifyCheckpoint(AnyFiles(), path)->tokens_trained, tokens_);
     }
   }
 }
@@ -560,7 +559,7 @@ TEST_F(CheckpointTest, AFailureOfPowerLeavesTheOldOrTheNew) {
       int status = 0;
       ASSERT_EQ(waitpid(child, &status, 0), child);
       died = WIFSIGNALED(status);
-      const auto manifest = ReadCheckpoint(AnyFiles(), path, true);
+      const auto manifest = VerifyCheckpoint(AnyFiles(), path);
       ASSERT_TRUE(manifest.ok()) << site << after << manifest.status();
       EXPECT_EQ(manifest->tokens_trained, died ? 1 : 2) << site << after;
     }

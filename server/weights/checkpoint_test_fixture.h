@@ -35,8 +35,8 @@ inline void WriteShards(const wire::Arena& arena, const wire::FileOp& op) {
     for (uint32_t t = 0; t < shard.tensor_count; ++t) {
       const wire::FileTensor& tensor = tensors[shard.first_tensor + t];
       ASSERT_EQ(tensor.file_offset, bytes.size());
-      const uint64_t size = tensor.element_count *
-                            DTypeBytes(static_cast<DType>(tensor.file_dtype));
+      const uint64_t size =
+          tensor.element_count * DTypeBytes(tensor.file_dtype);
       bytes.append(arena.At<char>(tensor.first_offset, size), size);
     }
     ASSERT_EQ(bytes.size(), shard.file_bytes);
@@ -54,8 +54,8 @@ inline void ReadShards(const wire::Arena& arena,
     ASSERT_EQ(bytes.size(), part.file_bytes);
     for (const wire::FileTensor& tensor : part.tensors) {
       ASSERT_EQ(tensor.file_dtype, tensor.first_dtype);
-      const uint64_t size = tensor.element_count *
-                            DTypeBytes(static_cast<DType>(tensor.file_dtype));
+      const uint64_t size =
+          tensor.element_count * DTypeBytes(tensor.file_dtype);
       ASSERT_LE(tensor.file_offset + size, bytes.size());
       std::memcpy(arena.At<char>(tensor.first_offset, size),
                   bytes.data() + tensor.file_offset, size);
@@ -168,7 +168,7 @@ class CheckpointTest : public testing::Test {
     return FinishDirectory(plan);
   }
   void ExpectCorrupt(const std::string& path, const std::string& text) {
-    const absl::Status status = ReadCheckpoint(AnyFiles(), path, true).status();
+    const absl::Status status = VerifyCheckpoint(AnyFiles(), path).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
     EXPECT_NE(std::string(status.message()).find(text), std::string::npos)
         << "no \"" << text << "\" in " << status;

@@ -72,7 +72,7 @@ TEST_F(DirectoryWriterTest, ACheckpointHasWhatTheFilesWorkerSays) {
     });
   });
   const auto manifest =
-      ReadCheckpoint(AnyFiles(), root_ + "/job/checkpoint-4", true);
+      VerifyCheckpoint(AnyFiles(), root_ + "/job/checkpoint-4");
   ASSERT_TRUE(manifest.ok()) << manifest.status();
   EXPECT_EQ(manifest->step, 4);
   EXPECT_NE(manifest->Find("model.safetensors"), nullptr);
@@ -114,8 +114,7 @@ TEST_F(DirectoryWriterTest, WhatIsHeldIsWrittenAgain) {
   });
   EXPECT_EQ(seen_, (std::vector<std::string>{"held", "held", "unheld", "done",
                                              "resumed"}));
-  EXPECT_TRUE(
-      ReadCheckpoint(AnyFiles(), root_ + "/job/checkpoint-4", true).ok());
+  EXPECT_TRUE(VerifyCheckpoint(AnyFiles(), root_ + "/job/checkpoint-4").ok());
 }
 
 TEST_F(DirectoryWriterTest, WhatIsGivenUpIsCancelled) {

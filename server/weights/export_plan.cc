@@ -55,21 +55,22 @@ Tensor MakeTensor(const std::string& name, const std::vector<int64_t>& shape,
 }
 
 absl::Status Refused(const char* field, const std::string& why) {
-  return FieldError("INVALID_VALUE", field, absl::StrCat(field, ": ", why));
+  return FieldError(FieldReason::kInvalidValue, field, why);
 }
 
 // The field is the protocol's; no caller writes its name.
 absl::Status NotOfThisKind(const std::string& why) {
-  return FieldError("INVALID_VALUE", "kind", why);
+  return RequestError(FieldReason::kInvalidValue, "kind", why);
 }
 
 // An error about files, with the field that led to them.
 absl::Status About(const char* field, const absl::Status& status) {
   const bool unimplemented = absl::IsUnimplemented(status);
-  return FieldError(unimplemented ? absl::StatusCode::kUnimplemented
-                                  : absl::StatusCode::kInvalidArgument,
-                    unimplemented ? "NOT_AVAILABLE" : "INVALID_VALUE", field,
-                    absl::StrCat(field, ": ", std::string(status.message())));
+  return FieldError(
+      unimplemented ? absl::StatusCode::kUnimplemented
+                    : absl::StatusCode::kInvalidArgument,
+      unimplemented ? FieldReason::kNotAvailable : FieldReason::kInvalidValue,
+      field, std::string(status.message()));
 }
 
 absl::StatusOr<ExportKind> KindOf(const FileOpener& files,
@@ -218,10 +219,9 @@ absl::StatusOr<std::string> Planner::FindBase() const {
   if (!base.ok()) return About("source", base.status());
   auto path = options_.find_base(*base);
   if (path.ok()) return path;
-  return FieldError(
-      ErrorReason(path.status()), "source",
-      absl::StrCat("source: ", request_.source, "/", kAdapterConfigName, ": ",
-                   std::string(path.status().message())));
+  return FieldError(ErrorReason(path.status()), "source",
+                    absl::StrCat(request_.source, "/", kAdapterConfigName, ": ",
+                                 std::string(path.status().message())));
 }
 
 void Planner::TakeModel(const ModelDirectory& model) {

@@ -284,8 +284,8 @@ TEST_F(ExportPlanTest, ABaseThatIsNotNamedNotThereOrAnother) {
   ExpectError(request, "source", "base_model_name_or_path is missing");
   WriteAdapter("adapter");
   options_.find_base = [](const std::string& name) {
-    return FieldError("PATH_NOT_FOUND", "base_model_name_or_path",
-                      name + " is not here");
+    return RequestError(FieldReason::kPathNotFound, "base_model_name_or_path",
+                        name + " is not here");
   };
   ExpectError(request, "source", path + ": base is not here");
   options_.find_base = nullptr;

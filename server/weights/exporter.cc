@@ -68,21 +68,21 @@ std::vector<std::string> RemoveLeftovers(const FileOpener& files,
 
 // As a caller sees it, with the field that it is about.
 absl::Status Explained(const absl::Status& status) {
-  if (!ErrorReason(status).empty()) return status;
+  if (ErrorReason(status) != FieldReason::kNone) return status;
   const std::string message(status.message());
   switch (status.code()) {
     case absl::StatusCode::kResourceExhausted:
-      return FieldError(status.code(), "STORAGE_FULL", "output",
-                        "output: " + message);
+      return FieldError(status.code(), FieldReason::kStorageFull, "output",
+                        message);
     case absl::StatusCode::kAlreadyExists:
-      return FieldError(status.code(), "INVALID_VALUE", "output",
-                        "output: " + message);
+      return FieldError(status.code(), FieldReason::kInvalidValue, "output",
+                        message);
     // A file of the source that is gone or was changed meanwhile, or a value
     // that the dtype can't hold.
     case absl::StatusCode::kNotFound:
     case absl::StatusCode::kDataLoss:
     case absl::StatusCode::kInvalidArgument:
-      return FieldError("INVALID_VALUE", "source", "source: " + message);
+      return FieldError(FieldReason::kInvalidValue, "source", message);
     default:
       return status;
   }
@@ -165,10 +165,10 @@ void Exporter::Enqueue(Export waiting) {
   if (stopping_) {
     waiting.task->Finish(absl::UnavailableError("the server is stopping"));
   } else if (waiting_.size() >= kMaxWaitingExports) {
-    waiting.task->Finish(
-        FieldError(absl::StatusCode::kResourceExhausted, "QUOTA", "",
-                   absl::StrCat(kMaxWaitingExports,
-                                " exports wait already; try again later")));
+    waiting.task->Finish(FieldError(
+        absl::StatusCode::kResourceExhausted, FieldReason::kQuota, "",
+        absl::StrCat(kMaxWaitingExports,
+                     " exports wait already; try again later")));
   } else {
     waiting_.push_back(std::move(waiting));
     Next();

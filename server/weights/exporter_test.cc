@@ -52,7 +52,7 @@ class ExporterTest : public testing::Test, public WorkerPool::Listener {
   absl::StatusOr<ExportPlan> Plan(const ExportRequest& request) {
     planned_.push_back(request.source);
     if (request.source == "bad") {
-      return FieldError("INVALID_VALUE", "source", "source: bad");
+      return FieldError(FieldReason::kInvalidValue, "source", "bad");
     }
     ExportPlan plan{.kind = ExportKind::kMerged};
     plan.output = root_ + "/out/" + request.output;
@@ -186,7 +186,7 @@ TEST_F(ExporterTest, AnOutputThatCameMeanwhileStays) {
 TEST_F(ExporterTest, AFullDiskLeavesNothing) {
   Run({{.source = "s", .output = "x"}}, {"full"});
   EXPECT_EQ(Result(0).code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_EQ(ErrorReason(Result(0)), "STORAGE_FULL");
+  EXPECT_EQ(ErrorReason(Result(0)), FieldReason::kStorageFull);
   EXPECT_TRUE(absl::StartsWith(Result(0).message(), "output: tensor w: "))
       << Result(0);
   EXPECT_EQ(Left(), Names{});

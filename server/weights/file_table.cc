@@ -71,7 +71,7 @@ absl::StatusOr<FilePart> MakePart(const std::string& path,
     tensor.file_offset = prefix.offsets[i];
     tensor.element_count = tensors[i].element_count;
     tensor.first_offset = tensors[i].arena_offset;
-    tensor.first_dtype = static_cast<uint32_t>(tensors[i].dtype);
+    tensor.first_dtype = tensors[i].dtype;
     tensor.file_dtype = tensor.first_dtype;
     part.tensors.push_back(tensor);
   }
@@ -199,8 +199,8 @@ wire::FileTensor Incoming(const LoadTarget& target, const ParameterSpec& spec) {
   tensor.element_count = static_cast<uint64_t>(spec.element_count);
   tensor.first_offset =
       ElementOffset(target.compute_offset, spec, target.dtype);
-  tensor.first_dtype = static_cast<uint32_t>(target.dtype);
-  tensor.second_dtype = static_cast<uint32_t>(DType::kF32);
+  tensor.first_dtype = target.dtype;
+  tensor.second_dtype = DType::kF32;
   if (target.master_offset != 0) {
     tensor.second_offset =
         ElementOffset(target.master_offset, spec, DType::kF32);
@@ -237,7 +237,7 @@ void SetInit(const TrainingState& state, const ParameterSpec& spec,
     }
     tensor.init_std = state.options().model.initializer_range;
   }
-  tensor.init = static_cast<uint32_t>(init);
+  tensor.init = init;
 }
 
 // Calls `visit(unit, spec)` for every parameter that trains, in order.
@@ -265,7 +265,7 @@ std::vector<FilePart> LoadParts(
       const ParameterSource& source = sources[u][p];
       wire::FileTensor tensor = Incoming(targets[u], parameters[p]);
       tensor.file_offset = source.offset;
-      tensor.file_dtype = static_cast<uint32_t>(source.dtype);
+      tensor.file_dtype = source.dtype;
       FilePart& part = parts[source.file.path];
       part.ReadAs(source.file);
       part.tensors.push_back(tensor);

@@ -101,13 +101,12 @@ TEST_P(FileTableTest, InitDrawsEveryParameterFromAStreamOfItsOwn) {
     for (const ParameterSpec& spec : unit.parameters) {
       const wire::FileTensor& tensor = parts[0].tensors[next++];
       EXPECT_EQ(static_cast<int64_t>(tensor.element_count), spec.element_count);
-      EXPECT_EQ(tensor.init,
-                static_cast<uint32_t>(spec.shape.size() == 1
-                                          ? wire::TensorInit::kOnes
-                                          : wire::TensorInit::kNormal));
+      EXPECT_EQ(tensor.init, spec.shape.size() == 1
+                                 ? wire::TensorInit::kOnes
+                                 : wire::TensorInit::kNormal);
       EXPECT_EQ(tensor.init_std, 0.02);
-      EXPECT_EQ(tensor.first_dtype, static_cast<uint32_t>(DType::kBF16));
-      EXPECT_EQ(tensor.second_dtype, static_cast<uint32_t>(DType::kF32));
+      EXPECT_EQ(tensor.first_dtype, DType::kBF16);
+      EXPECT_EQ(tensor.second_dtype, DType::kF32);
       streams.insert(tensor.init_stream);
       targets.insert(tensor.first_offset);
       targets.insert(tensor.second_offset);
@@ -153,7 +152,7 @@ TEST_P(FileTableTest, LoadSendsEverySourceToItsComputeCopyAndMaster) {
       const auto at = static_cast<uint64_t>(spec.unit_offset_elements);
       const wire::FileTensor& tensor =
           by_offset.at(directory.sources[unit][p].offset);
-      EXPECT_EQ(tensor.file_dtype, static_cast<uint32_t>(DType::kF32));
+      EXPECT_EQ(tensor.file_dtype, DType::kF32);
       EXPECT_EQ(tensor.first_offset, layout.compute_offset + 2 * at);
       EXPECT_EQ(tensor.second_offset, layout.master_offset + 4 * at);
     }
@@ -184,8 +183,7 @@ TEST_F(AdapterFileTableTest, InitDrawsAdaptersAsPeftDoes) {
       const wire::FileTensor& tensor = parts[0].tensors[next++];
       const bool a = spec.name.find("lora_A") != std::string::npos;
       EXPECT_EQ(tensor.init,
-                static_cast<uint32_t>(a ? wire::TensorInit::kUniform
-                                        : wire::TensorInit::kZeros));
+                a ? wire::TensorInit::kUniform : wire::TensorInit::kZeros);
       if (a) {
         EXPECT_DOUBLE_EQ(tensor.init_std * tensor.init_std *
                              static_cast<double>(spec.shape[1]),
@@ -195,7 +193,7 @@ TEST_F(AdapterFileTableTest, InitDrawsAdaptersAsPeftDoes) {
       const uint64_t at = 4 * static_cast<uint64_t>(spec.unit_offset_elements);
       EXPECT_EQ(tensor.first_offset, layout.compute_offset + at);
       EXPECT_EQ(tensor.second_offset, layout.master_offset + at);
-      EXPECT_EQ(tensor.first_dtype, static_cast<uint32_t>(DType::kF32));
+      EXPECT_EQ(tensor.first_dtype, DType::kF32);
       streams.insert(tensor.init_stream);
     }
   }
@@ -218,7 +216,7 @@ TEST_F(AdapterFileTableTest, TheBaseIsLoadedOnceAndAdaptersTwice) {
   const std::vector<FilePart> base = LoadParts(sources, 0, *state_);
   ASSERT_EQ(base.size(), 1u);
   for (const wire::FileTensor& tensor : base[0].tensors) {
-    EXPECT_EQ(tensor.first_dtype, static_cast<uint32_t>(DType::kBF16));
+    EXPECT_EQ(tensor.first_dtype, DType::kBF16);
     EXPECT_EQ(tensor.second_offset, 0u);
   }
   const std::vector<FilePart> trained = LoadParts(adapters, 5, *state_);
@@ -227,8 +225,7 @@ TEST_F(AdapterFileTableTest, TheBaseIsLoadedOnceAndAdaptersTwice) {
   ASSERT_EQ(trained[0].tensors.size(), 18u);
   EXPECT_EQ(trained[0].tensors[0].first_offset,
             state_->layout(5).compute_offset);
-  EXPECT_EQ(trained[0].tensors[0].first_dtype,
-            static_cast<uint32_t>(DType::kF32));
+  EXPECT_EQ(trained[0].tensors[0].first_dtype, DType::kF32);
   EXPECT_EQ(trained[0].tensors[0].second_offset,
             state_->layout(5).master_offset);
 }

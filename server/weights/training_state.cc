@@ -26,7 +26,7 @@ struct Placement {
 void PlaceTrained(bool keeps_sum, LayoutCursor& cursor,
                   wire::UnitLayout& layout) {
   const uint64_t fp32 = layout.element_count * kFp32Bytes;
-  const auto dtype = static_cast<DType>(layout.dtype);
+  const auto dtype = layout.dtype;
   layout.compute_offset = cursor.Take(layout.element_count * DTypeBytes(dtype));
   layout.master_offset = cursor.Take(fp32);
   layout.exp_avg_offset = cursor.Take(fp32);
@@ -42,13 +42,12 @@ void PlaceTrained(bool keeps_sum, LayoutCursor& cursor,
 void PlaceUnit(const TrainingStateOptions& options, const BaseWeights* base,
                int unit, LayoutCursor& cursor, Placement& placement) {
   wire::UnitLayout& layout = placement.units[unit];
-  layout.dtype =
-      static_cast<uint32_t>(UnitDType(options.model, options.dtype, unit));
+  layout.dtype = UnitDType(options.model, options.dtype, unit);
   if (IsTrainable(options.model, options.adapter, unit)) {
     PlaceTrained(!options.one_pass || unit == 0, cursor, layout);
     if (options.stale) {
-      placement.second_offsets[unit] = cursor.Take(
-          layout.element_count * DTypeBytes(static_cast<DType>(layout.dtype)));
+      placement.second_offsets[unit] =
+          cursor.Take(layout.element_count * DTypeBytes(layout.dtype));
     }
     return;
   }
@@ -109,7 +108,7 @@ absl::StatusOr<std::unique_ptr<TrainingState>> TrainingState::Create(
   job.job = options.job;
   job.model = wire::DimsOf(options.model);
   job.adapter = wire::DimsOf(options.adapter);
-  job.dtype = static_cast<uint32_t>(options.dtype);
+  job.dtype = options.dtype;
   job.head_token_chunk = static_cast<uint32_t>(options.head_token_chunk);
   job.seed = options.seed;
   WriteJobTables(arena.arena(), state->range_.offset(), placement.units,

@@ -67,9 +67,7 @@ class TrainingState {
   bool trainable(int unit) const {
     return IsTrainable(options_.model, options_.adapter, unit);
   }
-  DType dtype(int unit) const {
-    return static_cast<DType>(layouts_[unit].dtype);
-  }
+  DType dtype(int unit) const { return layouts_[unit].dtype; }
   // The dispatcher counts the model's units only: what its `unit` trains is
   // this one, with adapters those of its layer.
   int TrainedUnit(int unit) const {

@@ -99,7 +99,7 @@ TEST(TrainingStateTest, TheTableInTheArenaIsTheOneInHand) {
   EXPECT_EQ(job.version, wire::kWireVersion);
   EXPECT_EQ(job.job, options.job);
   EXPECT_EQ(job.seed, options.seed);
-  EXPECT_EQ(job.dtype, static_cast<uint32_t>(DType::kBF16));
+  EXPECT_EQ(job.dtype, DType::kBF16);
   EXPECT_EQ(job.model.tie_word_embeddings, 1u);
   EXPECT_EQ(job.model.vocab_size, options.model.vocab_size);
   ASSERT_EQ(job.unit_count, state->units().size());

@@ -42,7 +42,8 @@ void PeerGroup::OnWorkerDown(WorkerId worker) {
   }
   if (phase_ == Phase::kNone) return;
   if (phase_ == Phase::kForming) ++failures_;  // it may have died of joining
-  End(absl::StrCat("the worker of device ", Number(worker), " is gone"), false);
+  End(absl::StrCat("the worker of device ", Number(worker), " is gone"),
+      Blame::kWorker);
 }
 
 // What failed because of it may work without it.
@@ -101,7 +102,8 @@ void PeerGroup::OnMessage(WorkerId worker, const wire::Message& message) {
                   << number_ << ")";
   } else if (const auto* left = std::get_if<wire::PeersLeft>(&body)) {
     if (phase_ == Phase::kNone || left->group != number_) return;
-    End(absl::StrCat("device ", Number(worker), ": ", left->text), true);
+    End(absl::StrCat("device ", Number(worker), ": ", left->text),
+        Blame::kGroup);
   } else if (const auto* slice = std::get_if<wire::SliceDown>(&body)) {
     if (slice->group != number()) return;
     --awaited_;
@@ -113,7 +115,8 @@ void PeerGroup::NoteSent() {
   if (awaited_++ == 0) heard_ns_ = loop_.clock().MonotonicNs();
 }
 
-void PeerGroup::End(const std::string& why, bool failure) {
+void PeerGroup::End(const std::string& why, Blame blame) {
+  const bool failure = blame == Blame::kGroup;
   const bool was_there = phase_ == Phase::kThere;
   phase_ = Phase::kNone;
   loop_.CancelTimer(std::exchange(check_timer_, 0));
@@ -148,7 +151,7 @@ void PeerGroup::Check() {
   if (awaits && silent) {
     return End(
         absl::StrCat("no answer for ", absl::FormatDuration(options_.limit)),
-        true);
+        Blame::kGroup);
   }
   CheckLater();
 }

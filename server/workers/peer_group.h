@@ -64,10 +64,11 @@ class PeerGroup {
 
  private:
   enum class Phase { kNone, kForming, kThere };
+  enum class Blame { kWorker, kGroup };
 
   void FormIfComplete();
-  // Also where there is none; a failure of its own counts.
-  void End(const std::string& why, bool failure);
+  // Also where there is none; a failure of the group's own counts.
+  void End(const std::string& why, Blame blame);
   bool IsMember(WorkerId worker) const;
   void CheckLater();
   void Check();

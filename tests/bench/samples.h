@@ -1,4 +1,4 @@
-// What a daemon's --sample-log (server/observe/sample_log.h) says about the
+// What a daemon's --sample-log (server/observe/timing_log.h) says about the
 // steps in it.  Pure.
 #ifndef ROUNDHOUSE_TESTS_BENCH_SAMPLES_H_
 #define ROUNDHOUSE_TESTS_BENCH_SAMPLES_H_

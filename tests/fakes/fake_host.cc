@@ -112,12 +112,12 @@ absl::Status FakeHost::Do(const wire::HostOp& op) {
         "unit ", op.unit, " of job ", op.job, "'s ", tables.units.size()));
   }
   switch (op.kind) {
-    case wire::HostOpKind::kGather:
+    case HostOpKind::kGather:
       return Gather(op);
-    case wire::HostOpKind::kReduce:
+    case HostOpKind::kReduce:
       Move(ReduceBytes(op, tables));
       return absl::OkStatus();
-    case wire::HostOpKind::kUpdate:
+    case HostOpKind::kUpdate:
       Move(UpdateBytes(op, tables), options_.update_delay_ns);
       if (op.version.offset != 0) Raise(op.version);
       return absl::OkStatus();
@@ -191,11 +191,12 @@ uint64_t ReduceBytes(const wire::HostOp& op, const JobTables& tables) {
     rows += given.data.bytes;
   }
   uint64_t touched = sum;
-  if (op.keep_partials != 0) {
+  if (op.keep_partials) {
     touched =
         std::min(sum, rows / tables.element_bytes(op.unit) * sizeof(float));
   }
-  return ContributedBytes(op) + rows + (op.add_to_sum != 0 ? 2 : 1) * touched;
+  return ContributedBytes(op) + rows +
+         (op.sum_write == wire::SumWrite::kAdd ? 2 : 1) * touched;
 }
 
 uint64_t UpdateBytes(const wire::HostOp& op, const JobTables& tables) {

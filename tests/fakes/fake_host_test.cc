@@ -61,7 +61,7 @@ class FakeHostTest : public testing::Test {
   }
   wire::WordRef NewWord() { return {job_.Allocate(64).offset, 7}; }
   bool Raised(const wire::WordRef& word) { return job_.WordValue(word) >= 7; }
-  wire::HostOp NewOp(wire::HostOpKind kind, uint32_t unit) {
+  wire::HostOp NewOp(HostOpKind kind, uint32_t unit) {
     wire::HostOp op;
     op.job = worker::SlotTestJob::kJob;
     op.operation = ++operation_;
@@ -92,7 +92,7 @@ class FakeHostTest : public testing::Test {
 
 TEST_F(FakeHostTest, GathersAfterTheVersionMicroBatchByMicroBatch) {
   Configure();
-  wire::HostOp op = NewOp(wire::HostOpKind::kGather, 0);
+  wire::HostOp op = NewOp(HostOpKind::kGather, 0);
   op.version = NewWord();
   for (int m = 0; m < 2; ++m) {
     wire::HostMicroBatch& micro_batch = op.micro_batches.emplace_back();
@@ -114,23 +114,24 @@ TEST_F(FakeHostTest, GathersAfterTheVersionMicroBatchByMicroBatch) {
 
 TEST_F(FakeHostTest, ReducesInTheTimeOfItsBytes) {
   Configure();
-  wire::HostOp op = NewOp(wire::HostOpKind::kReduce, 2);
+  wire::HostOp op = NewOp(HostOpKind::kReduce, 2);
   const uint64_t sum = Elements(2) * sizeof(float);
   op.contributions = {{0, 1, {64, sum}}, {1, 1, {64, sum}}};
   EXPECT_EQ(TimeOf(op), static_cast<int64_t>(3 * sum));
-  op.add_to_sum = 1;
+  op.sum_write = wire::SumWrite::kAdd;
   EXPECT_EQ(TimeOf(op), static_cast<int64_t>(4 * sum));
-  op = NewOp(wire::HostOpKind::kReduce, 0);
+  op = NewOp(HostOpKind::kReduce, 0);
   op.micro_batches.resize(1);
   op.micro_batches[0].data = {64, 500};
   EXPECT_EQ(TimeOf(op), static_cast<int64_t>(Elements(0) * 4 + 500));
-  op.add_to_sum = op.keep_partials = 1;  // only rows that have tokens
-  EXPECT_EQ(TimeOf(op), 3 * 500);        // fp32
+  op.sum_write = wire::SumWrite::kAdd;
+  op.keep_partials = true;         // only rows that have tokens
+  EXPECT_EQ(TimeOf(op), 3 * 500);  // fp32
 }
 
 TEST_F(FakeHostTest, AnUpdateRaisesTheVersion) {
   Configure();
-  wire::HostOp op = NewOp(wire::HostOpKind::kUpdate, 2);
+  wire::HostOp op = NewOp(HostOpKind::kUpdate, 2);
   op.version = NewWord();
   EXPECT_EQ(TimeOf(op), static_cast<int64_t>(Elements(2) * 32));  // fp32
   EXPECT_TRUE(Raised(op.version));
@@ -139,24 +140,24 @@ TEST_F(FakeHostTest, AnUpdateRaisesTheVersion) {
 }
 
 TEST_F(FakeHostTest, RefusesWhatItDoesNotKnow) {
-  Send(NewOp(wire::HostOpKind::kReduce, 0));
+  Send(NewOp(HostOpKind::kReduce, 0));
   EXPECT_NE(Next<wire::Failed>().text.find("is not configured"),
             std::string::npos);
   Configure();
-  Send(NewOp(wire::HostOpKind::kReduce, 99));
+  Send(NewOp(HostOpKind::kReduce, 99));
   EXPECT_NE(Next<wire::Failed>().text.find("unit 99"), std::string::npos);
   Send(wire::RunSlot{});
   EXPECT_NE(Next<wire::Failed>().text.find("not a command of the host worker"),
             std::string::npos);
   Send(wire::ReleaseJob{worker::SlotTestJob::kJob});
-  Send(NewOp(wire::HostOpKind::kReduce, 0));
+  Send(NewOp(HostOpKind::kReduce, 0));
   EXPECT_NE(Next<wire::Failed>().text.find("is not configured"),
             std::string::npos);
 }
 
 TEST_F(FakeHostTest, StopsWhileItWaits) {
   Configure();
-  wire::HostOp op = NewOp(wire::HostOpKind::kGather, 0);
+  wire::HostOp op = NewOp(HostOpKind::kGather, 0);
   op.version = NewWord();
   Send(op);  // the destructor sends Stop
 }

@@ -77,7 +77,7 @@ std::vector<int64_t> ExpectedOf(const wire::RunSlot& slot) {
   const bool head = slot.last_layer == 4;
   const int last = static_cast<int>(slot.last_layer) - (head ? 1 : 0);
   const int first = static_cast<int>(slot.first_layer);
-  const bool backward = slot.kind != wire::SlotKind::kForward;
+  const bool backward = slot.kind != SlotKind::kForward;
   for (int layer = first; layer <= last; ++layer) {
     const LayerCost& cost = Costs()[static_cast<size_t>(layer)];
     times.push_back(backward ? cost.recompute_ns : cost.forward_ns);
@@ -175,14 +175,14 @@ TEST_F(FakeSlotsTest, ReportsTheLossOfEachMicroBatch) {
   job_.RaiseInputs();
   const auto done = worker::RunSlots(workers, slots_);
   const wire::RunSlot& fused = slots_[2];
-  ASSERT_EQ(fused.kind, wire::SlotKind::kFused);
+  ASSERT_EQ(fused.kind, SlotKind::kFused);
   ASSERT_EQ(done.at(fused.slot).results.size(), 4u);
   for (const wire::MicroBatchResult& result : done.at(fused.slot).results) {
     const double tokens =
         worker::SlotTestJob::kRows * worker::SlotTestJob::kRowTokens;
     EXPECT_DOUBLE_EQ(result.loss_sum,
                      tokens * FakeLoss(worker::SlotTestJob::kStep));
-    EXPECT_EQ(result.finite, 1u);
+    EXPECT_EQ(result.finite, wire::Finite::kYes);
   }
 }
 
@@ -222,7 +222,7 @@ TEST_F(FakeSlotsTest, ABackwardSlotWaitsForItsGradient) {
   const auto worker = Start(first_);
   job_.RaiseVersions();
   const wire::RunSlot& slot = slots_[3];
-  ASSERT_EQ(slot.kind, wire::SlotKind::kBackward);
+  ASSERT_EQ(slot.kind, SlotKind::kBackward);
   ASSERT_EQ(slot.first_layer, 1u);
   const uint64_t attempt = worker->Send(slot);
   for (const auto& one : slot.micro_batches) Raise(one.input_ready);

@@ -91,7 +91,7 @@ bool WaitForVersions(wire::Arena& arena, int index,
 
 double NormSquared(const wire::HostOp& op, const std::string& way) {
   static int norms = 0;
-  if (op.want_norm == 0) return 1;
+  if (!op.want_norm) return 1;
   const bool overflow = ++norms % 17 == 6;
   return way == "always-overflow" || (way == "overflow" && overflow)
              ? std::numeric_limits<double>::infinity()
@@ -99,7 +99,7 @@ double NormSquared(const wire::HostOp& op, const std::string& way) {
 }
 
 void RaiseVersion(wire::Arena& arena, const wire::HostOp& op) {
-  if (op.kind != wire::HostOpKind::kUpdate) return;
+  if (op.kind != HostOpKind::kUpdate) return;
   wire::Word& word = arena.WordAt(op.version.offset);
   if (wire::Reached(word, op.version.value)) return;
   wire::Raise(word, op.version.value, arena.doorbells());
@@ -119,17 +119,17 @@ wire::Body DoneSlot(const wire::RunSlot& slot, const std::string& way) {
   done.h2d_ns = 2000000;
   done.compute_ns = times * 3000000;
   done.d2h_ns = 4000000;
-  const bool backward = slot.kind == wire::SlotKind::kFused ||
-                        slot.kind == wire::SlotKind::kBackward;
+  const bool backward =
+      slot.kind == SlotKind::kFused || slot.kind == SlotKind::kBackward;
   for (uint32_t layer = slot.first_layer; layer <= slot.last_layer; ++layer) {
     done.layers.push_back({layer,
                            static_cast<uint32_t>(slot.micro_batches.size()),
                            times * 1000000, backward ? times * 2000000 : 0});
   }
-  if (slot.kind == wire::SlotKind::kFused ||
-      slot.kind == wire::SlotKind::kEvaluate) {
+  if (slot.kind == SlotKind::kFused || slot.kind == SlotKind::kEvaluate) {
     for (size_t i = 0; i < slot.micro_batches.size(); ++i) {
-      done.results.push_back({1.0, 1, way != "nan" ? 1u : 0u, 0});
+      done.results.push_back(
+          {1.0, 1, way != "nan" ? wire::Finite::kYes : wire::Finite::kNo, 0});
     }
   }
   return done;
@@ -161,8 +161,7 @@ bool SaveShard(wire::Arena& arena, const wire::FileTensor* tensors,
                     shard.prefix_bytes);
   for (uint32_t i = 0; i < shard.tensor_count; ++i) {
     const wire::FileTensor& tensor = tensors[shard.first_tensor + i];
-    const uint64_t size = tensor.element_count *
-                          DTypeBytes(static_cast<DType>(tensor.file_dtype));
+    const uint64_t size = tensor.element_count * DTypeBytes(tensor.file_dtype);
     bytes.append(arena.At<char>(tensor.first_offset, size), size);
   }
   EVP_Digest(bytes.data(), bytes.size(), shard.sha256, nullptr, EVP_sha256(),

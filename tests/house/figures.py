@@ -21,6 +21,7 @@ import subprocess
 import sys
 
 import builds
+import calls
 import circles
 import doors
 import links
@@ -32,6 +33,7 @@ HASH = (".sh", ".yaml", ".yml", ".toml", ".supp", "Dockerfile")
 STARLARK = (".bazel", ".bzl", "WORKSPACE")
 FUNCTION_LINES = 60
 CLASS_FIELDS = 30
+PARAMETERS = 6
 ROOM_LINES = 5000
 SENTENCE_WORDS = 40
 SMALL_FILE_LINES = 60
@@ -44,6 +46,10 @@ RULES = {
     "documents": "references to documents that are not in the repository",
     "links": "links and names of files in documents that lead nowhere",
     "functions": f"functions above {FUNCTION_LINES} lines",
+    "parameters": f"production functions with more than {PARAMETERS} "
+                  "parameters",
+    "booleans": "bare true or false as an argument of a call of our own "
+                "production functions",
     "fields": f"production classes with methods above {CLASS_FIELDS} fields",
     "rooms": f"rooms above {ROOM_LINES} production lines",
     "circles": "rooms of server, scheduler, worker that include each other in "
@@ -91,19 +97,18 @@ class Tree:
         for path, text in self.files.items():
             if path.endswith("BUILD.bazel"):
                 self.builds.add(path, text)
-        self.functions = {path: self._functions(path)
-                          for path in self.files if is_code(path)}
+        readers = {path: source.Reader(text)
+                   for path, text in self.files.items() if path.endswith(CPP)}
+        self.functions = {
+            path: readers[path].functions if path in readers else
+            source.python_functions(self.files[path])
+            for path in self.files if is_code(path)}
         self.types = []
-        for path in self.files:
-            if path.endswith(CPP) and self.production(path):
-                self.types += [(path, kind) for kind in
-                               source.Reader(self.files[path]).types]
-
-    def _functions(self, path):
-        text = self.files[path]
-        if path.endswith(".py"):
-            return source.python_functions(text)
-        return source.Reader(text).functions
+        self.called = set()  # names that a call of ours may have
+        for path, reader in readers.items():
+            if self.production(path):
+                self.types += [(path, kind) for kind in reader.types]
+                self.called |= calls.names(reader)
 
     def production(self, path):
         """Neither a test nor only for tests."""
@@ -138,6 +143,8 @@ class Tree:
                 "documents": list(self._documents()),
                 "links": list(self._links()),
                 "functions": list(self._long_functions()),
+                "parameters": list(self._many_parameters()),
+                "booleans": list(self._booleans()),
                 "fields": [Place(kind.name, kind.fields, path,
                                  kind.line, f"{kind.name} has {kind.fields} "
                                  "fields")
@@ -210,6 +217,21 @@ class Tree:
                                                     self.production(path)):
                 for line, what in doors.past(rule, text):
                     yield Place(path, 1, path, line, what)
+
+    def _many_parameters(self):
+        for path, functions in self.functions.items():
+            for function in functions if self.production(path) else ():
+                if function.parameters > PARAMETERS:
+                    yield Place(path, 1, path, function.line,
+                                f"{function.name} has {function.parameters} "
+                                "parameters")
+
+    def _booleans(self):
+        for path, text in self.files.items():
+            if path.endswith(CPP) and self.production(path):
+                for found in calls.booleans(text, self.called):
+                    yield Place(path, 1, path, found.line,
+                                f"{found.name}(... {found.value} ...)")
 
     # Figures that are reported and not limited.
 

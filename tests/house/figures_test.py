@@ -9,6 +9,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
 import builds
+import calls
 import doors
 import figures
 import links
@@ -151,6 +152,63 @@ class SourceTest(unittest.TestCase):
         self.assertEqual({f.name: f.lines
                           for f in source.python_functions(text)},
                          {"f": 4, "g": 2})
+
+
+    def test_counts_parameters(self):
+        for header, count in (
+                ("void F()", 0), ("void F(int a)", 1),
+                ("std::map<int, int> F(std::map<int, int> a, int b) const", 2),
+                ("Room::Room(int a, std::vector<int> b = {1, 2}, "
+                 "std::function<void(int, int)> c) : a_(a, 1)", 3),
+                ("bool operator()(const T& a, T b) const noexcept", 2),
+                ("template <typename A, typename B>\nA F(A a, B b)", 2),
+                ("T F(int a) ABSL_EXCLUSIVE_LOCKS_REQUIRED(b, c)", 1)):
+            self.assertEqual(len(source.parameters(header)), count, header)
+        function, = source.Reader("int F(int a,\n      int b) {\n}").functions
+        self.assertEqual(function.parameters, 2)
+
+
+class CallsTest(unittest.TestCase):
+    OURS = {"Open", "Lease", "set_open"}
+
+    def found(self, text):
+        return [(boolean.name, boolean.line)
+                for boolean in calls.booleans(text, self.OURS)]
+
+    def test_finds_a_bare_boolean_of_our_own_calls(self):
+        for text, name in (
+                ("Open(true);", "Open"), ("a.Open(b, false, c);", "Open"),
+                ("Open(b(1, 2), {3},\n\n     /*whole=*/true);", "Open"),
+                ("F(Open(true));", "Open"), ("door->set_open(true);",
+                                             "set_open"),
+                ("Lease lease(1, true);", "Lease"),
+                ("return Lease{true, 3};", "Lease"),
+                ("new Lease(true)", "Lease"),
+                ("std::make_unique<Lease>(1, false)", "Lease"),
+                ("std::make_unique<house::Lease>(true)", "Lease"),
+                ("Open<int>(true)", "Open"),
+                ("auto add = [&](int a, bool b) {};\nadd(1, true);", "add")):
+            line = text.count("\n") + 1
+            self.assertEqual(self.found(text), [(name, line)], text)
+
+    def test_leaves_what_has_a_name_or_is_not_ours(self):
+        for text in ("Open({.whole = true});", "Lease{.whole = true};",
+                     "bool whole = true;", "Other(true);", "open(true);",
+                     "Open(a == true);", "Open(!true);", "Open(x[true]);",
+                     "EXPECT_EQ(true, Open(1));", "std::exchange(a, true);",
+                     "Open(a, b ? true : false);", "a.store(true);",
+                     "// Open(true)", 'Open("true, ");',
+                     "void Open(bool whole = true);"):
+            self.assertEqual(self.found(text), [], text)
+
+    def test_knows_the_names_of_a_file(self):
+        reader = source.Reader(
+            "struct Lease { bool Held() const { return true; }\n"
+            "  bool open() const { return x; }\n"
+            "  void set_open(bool to) { x = to; } };\n"
+            "void House::Open(int a) {}\nbool BoolOr(bool a) {}\n")
+        self.assertEqual(calls.names(reader),
+                         {"Lease", "Held", "set_open", "Open"})
 
 
 class WordsTest(unittest.TestCase):
@@ -321,7 +379,11 @@ class TreeTest(unittest.TestCase):
         self.write("a/x.h", f"// Of x.\nclass X {{\n  void F();\n{fields}}};\n")
         self.write("a/x.cc", "// See DESIGN.md\nvoid F() {\n" +
                    "  G();\n" * 59 + "}\n")
-        self.write("a/x_test.cc", "// Those.\n")
+        self.write("a/y.cc", "void Many(int a, int b, int c, int d, int e, "
+                   "int f, int g) {}\nvoid Few(bool a, int b, int c, int d, "
+                   "int e, int f) {}\nvoid G() { Few(true, 1, 2, 3, 4, 5); }\n")
+        self.write("a/x_test.cc", "// Those.\nvoid G(int a, int b, int c, "
+                   "int d, int e, int f, int g) { Few(true); }\n")
         self.write("a/fake.cc", "int a;\n" * 10)
         self.write("a/tool.py", '"""A tool."""\n')
         self.write("a/run", "#!/bin/sh\n# Likewise.\n")
@@ -346,6 +408,8 @@ class TreeTest(unittest.TestCase):
             "documents": ["a/x.cc:1: DESIGN.md is not in the repository"],
             "links": ["docs/x.md:2: tests/lost.cc is not in the repository"],
             "functions": ["a/x.cc:2: F has 61 lines"],
+            "parameters": ["a/y.cc:1: Many has 7 parameters"],
+            "booleans": ["a/y.cc:3: Few(... true ...)"],
             "fields": ["a/x.h:2: X has 31 fields"],
             "rooms": [],
             "circles": [],
@@ -366,7 +430,7 @@ class TreeTest(unittest.TestCase):
     def test_a_room_is_its_production_code(self):
         self.fill()
         tree = self.tree()
-        self.assertEqual(tree.rooms(), {"a": {".h": [1, 35], ".cc": [1, 62],
+        self.assertEqual(tree.rooms(), {"a": {".h": [1, 35], ".cc": [2, 65],
                                               ".py": [1, 1]}})
         self.write("b/y.cc", "int c;\n" * 5001)
         self.write("c/y.cc", "int c;\n" * 5000)
@@ -397,16 +461,16 @@ class TreeTest(unittest.TestCase):
     def test_the_report_has_all_figures(self):
         self.fill()
         found = self.tree().figures()
-        self.assertEqual(found["production_lines"], 98)
-        self.assertEqual(found["other_lines"], 6011)
+        self.assertEqual(found["production_lines"], 101)
+        self.assertEqual(found["other_lines"], 6012)
         self.assertEqual(found["libraries"], 2)
         self.assertEqual(found["small_library_files"], 1)
         self.assertEqual(found["sentences"], {"a/README.md": [2, 1],
                                               "docs/x.md": [1, 1]})
         text = "\n".join(figures.table(found))
         for line in ("| `X` | a/x.h | 31 | 1 |",
-                     "| a | 3 | 62 | 35 | 0 | 1 | 98 |",
-                     "| production lines | 98 |", "| docs/x.md | 1 | 1 |",
+                     "| a | 4 | 65 | 35 | 0 | 1 | 101 |",
+                     "| production lines | 101 |", "| docs/x.md | 1 | 1 |",
                      "- a/x.cc:2: F has 61 lines"):
             self.assertIn(line, text)
 

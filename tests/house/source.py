@@ -57,6 +57,7 @@ class Function:
     name: str
     line: int
     lines: int
+    parameters: int = 0  # in C++
 
 
 @dataclasses.dataclass
@@ -237,6 +238,28 @@ def name_of(header):
     return name
 
 
+def pieces(text):
+    """What commas outside every bracket separate; nothing for nothing."""
+    found, depth, start = [], 0, 0
+    for at, character in enumerate(text):
+        depth += (character in "({[") - (character in ")}]")
+        if character == "," and depth == 0:
+            found.append(text[start:at].strip())
+            start = at + 1
+    last = text[start:].strip()
+    return found + [last] if last or found else []
+
+
+def parameters(header):
+    """The parameters of the function that has this before its brace."""
+    plain = without_annotations(header).strip()
+    plain = re.sub(r"^template\s*", "", without_angles(plain)).strip()
+    begin = plain.find("(")
+    if re.search(r"operator\s*$", plain[:begin]):  # operator()(...)
+        begin = plain.find("(", closing(plain, begin))
+    return pieces(plain[begin + 1:closing(plain, begin)])
+
+
 class Reader:
     """Walks a blanked file's braces once; has its functions and types."""
 
@@ -283,7 +306,8 @@ class Reader:
             first = self._lines.of(start + len(header) -
                                    len(header.lstrip()))
             self.functions.append(Function(
-                name_of(header), first, self._lines.of(close) - first + 1))
+                name_of(header), first, self._lines.of(close) - first + 1,
+                len(parameters(header))))
             self._declared(header, owner)
             return True
         if isinstance(kind, str):

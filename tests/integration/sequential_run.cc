@@ -59,11 +59,6 @@ using worker::AlignedVector;
 using worker::SequentialBatch;
 using worker::SequentialTrainer;
 
-DType DtypeOf(const JobSpec& job) {
-  if (job.dtype == SpecDtype::kFp16) return DType::kF16;
-  return job.dtype == SpecDtype::kBf16 ? DType::kBF16 : DType::kF32;
-}
-
 LrSchedule ScheduleOf(const JobSpec& job, int64_t total_steps) {
   LrSchedule schedule;
   schedule.peak = job.learning_rate;
@@ -280,7 +275,7 @@ class Run {
  private:
   // Adapters are fp32 whatever the model is.
   DType TrainedDtype() const {
-    return spec_.adapter().present() ? DType::kF32 : DtypeOf(spec_.spec());
+    return spec_.adapter().present() ? DType::kF32 : spec_.dtype();
   }
 
   bool Stale() const {
@@ -293,14 +288,14 @@ class Run {
     options.config = model_.config;
     options.adapter = spec_.adapter();
     options.seed = static_cast<uint64_t>(job.seed);
-    options.dtype = DtypeOf(job);
+    options.dtype = spec_.dtype();
     options.round_limit = spec_.micro_batches_per_round();
     options.group_limit = spec_.gradient_groups();
     options.head_token_chunk = job.head_token_chunk;
     options.adamw = {job.adam_beta1, job.adam_beta2, job.adam_epsilon,
                      job.weight_decay};
     options.max_gradient_norm = job.max_grad_norm;
-    options.scale_loss = job.dtype == SpecDtype::kFp16;
+    options.scale_loss = job.dtype == DType::kF16;
     options.stale = Stale();
     return options;
   }
@@ -309,7 +304,7 @@ class Run {
   absl::Status RoundAsThePlanDoes(worker::SequentialOptions& options) const {
     const JobSpec& job = spec_.spec();
     if (spec_.determinism() == Determinism::kBitwise ||
-        job.method == Method::kLora || options.dtype == DType::kF32) {
+        job.method == TrainingMethod::kLora || options.dtype == DType::kF32) {
       return absl::OkStatus();
     }
     if (!job.plan.has_value()) {
@@ -332,7 +327,7 @@ class Run {
     std::map<std::string, double> values = {{"loss", done.loss.mean()},
                                             {"learning_rate", learning_rate}};
     if (done.updated) values["grad_norm"] = done.gradient_norm;
-    if (spec_.dtype() == SpecDtype::kFp16) values["loss_scale"] = scale;
+    if (spec_.dtype() == DType::kF16) values["loss_scale"] = scale;
     Write(step, values);
     return absl::OkStatus();
   }

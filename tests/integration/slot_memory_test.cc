@@ -71,16 +71,14 @@ class SlotMemory {
          PartsOf(PlanOfRound(plan, micro_batches, groups_), micro_batches)) {
       RunSlotAction action;
       action.slot = SlotId{9};
-      action.pass = part.pass;
+      action.kind = part.kind;
       action.layers = part.layers;
       action.micro_batches = part.micro_batches;
       action.blocks = BlocksOfPart(part);
       wire::RunSlot command = SlotCommand(action, step, *state_, **buffers);
-      command.hold_sums = limits_.device.holds_sums &&
-                                  !limits_.model.adapter.present() &&
-                                  part.backward()
-                              ? 1
-                              : 0;
+      const bool holds = limits_.device.holds_sums &&
+                         !limits_.model.adapter.present() && part.backward();
+      command.sums = holds ? wire::SumPlace::kDevice : wire::SumPlace::kHost;
       const auto slot = worker::PlanSlot(
           command, **tables, arena_->arena().size_bytes(),
           {limits_.device.bytes, limits_.device.with_libraries});

@@ -16,10 +16,11 @@ absl::Status ComputeClock::BeginMicroBatch() {
   return absl::OkStatus();
 }
 
-absl::Status ComputeClock::EndLayer(uint32_t layer, LayerPass pass,
+absl::Status ComputeClock::EndLayer(uint32_t layer, PassDirection direction,
                                     Mark began) {
   ASSIGN_OR_RETURN(Mark ended, stream_.MarkTime());
-  pending_layers_.push_back({layer, pass, std::move(began), std::move(ended)});
+  pending_layers_.push_back(
+      {layer, direction, std::move(began), std::move(ended)});
   return absl::OkStatus();
 }
 
@@ -43,7 +44,8 @@ absl::StatusOr<int64_t> ComputeClock::EndMicroBatch(bool counts,
   for (const PendingLayer& one : pending_layers_) {
     if (!counts) break;
     ASSIGN_OR_RETURN(const int64_t ns, one.ended->NsSince(*one.began));
-    layers_[one.layer - first_layer_].pass[static_cast<int>(one.pass)] += ns;
+    layers_[one.layer - first_layer_]
+        .passes_ns[static_cast<int>(one.direction)] += ns;
   }
   return waited_ns;
 }
@@ -54,8 +56,8 @@ std::vector<wire::LayerTime> ComputeClock::LayerTimes(uint32_t samples) const {
     times.push_back(
         {.layer = first_layer_ + static_cast<uint32_t>(times.size()),
          .samples = samples,
-         .forward_ns = layer.pass[0] / samples,
-         .backward_ns = layer.pass[1] / samples});
+         .forward_ns = layer.passes_ns[0] / samples,
+         .backward_ns = layer.passes_ns[1] / samples});
   }
   return times;
 }

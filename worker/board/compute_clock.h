@@ -18,12 +18,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/wire/messages.h"
+#include "base/work_kinds.h"
 #include "worker/board/wait_split.h"
 #include "worker/device/device.h"
 
 namespace roundhouse::worker {
-
-enum class LayerPass { kForward, kBackward };
 
 class ComputeClock {
  public:
@@ -40,7 +39,7 @@ class ComputeClock {
   absl::StatusOr<Mark> Now() { return stream_.MarkTime(); }
 
   // What was queued since `began` is a pass of the layer.
-  absl::Status EndLayer(uint32_t layer, LayerPass pass, Mark began);
+  absl::Status EndLayer(uint32_t layer, PassDirection direction, Mark began);
 
   // The thread waited in [began_ns, ended_ns), CLOCK_MONOTONIC; `queued` was
   // taken just before.  The milestones as SplitWait has them.
@@ -57,11 +56,11 @@ class ComputeClock {
 
  private:
   struct LayerNs {
-    int64_t pass[2] = {};
+    int64_t passes_ns[2] = {};
   };
   struct PendingLayer {
     uint32_t layer;
-    LayerPass pass;
+    PassDirection direction;
     Mark began;
     Mark ended;
   };

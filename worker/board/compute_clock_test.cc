@@ -106,19 +106,19 @@ TEST_F(ComputeClockTest, OnlyWhatTheDeviceStoodStillIsAWait) {
 
 TEST_F(ComputeClockTest, LayersHaveTheDevicesTimes) {
   ASSERT_TRUE(clock_.BeginMicroBatch().ok());
-  const auto run = [&](uint32_t layer, LayerPass pass, int64_t ns) {
+  const auto run = [&](uint32_t layer, PassDirection direction, int64_t ns) {
     ComputeClock::Mark began = *clock_.Now();
     stream_.now_ns += ns;
-    ASSERT_TRUE(clock_.EndLayer(layer, pass, std::move(began)).ok());
+    ASSERT_TRUE(clock_.EndLayer(layer, direction, std::move(began)).ok());
     stream_.now_ns += 7;  // between layers
   };
-  run(3, LayerPass::kForward, 1'000'000);  // the first calls: not counted
+  run(3, PassDirection::kForward, 1'000'000);  // the first calls: not counted
   ASSERT_TRUE(clock_.EndMicroBatch(false, waits_).ok());
   for (int i = 0; i < 2; ++i) {
     ASSERT_TRUE(clock_.BeginMicroBatch().ok());
-    run(3, LayerPass::kForward, 100);
-    run(4, LayerPass::kForward, 200);
-    run(4, LayerPass::kBackward, 300 + i * 10);
+    run(3, PassDirection::kForward, 100);
+    run(4, PassDirection::kForward, 200);
+    run(4, PassDirection::kBackward, 300 + i * 10);
     ASSERT_TRUE(clock_.EndMicroBatch(true, waits_).ok());
   }
   const auto times = clock_.LayerTimes(2);

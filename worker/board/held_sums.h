@@ -1,4 +1,4 @@
-// What becomes of sums that stay on the device (RunSlot::hold_sums): they go
+// What becomes of sums that stay on the device (SumPlace::kDevice): they go
 // down after all, or another way was found and they are not needed any more.
 //
 // Holding is a favour: nobody who wants their memory waits for the daemon, and

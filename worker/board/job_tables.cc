@@ -31,10 +31,10 @@ absl::Status CheckLayout(const wire::JobLayout& layout) {
         "layout: magic ", layout.magic, " version ", layout.version,
         ", expected ", wire::kLayoutMagic, " and ", wire::kWireVersion));
   }
-  const DType dtype = static_cast<DType>(layout.dtype);
+  const DType dtype = layout.dtype;
   if (dtype != DType::kF32 && dtype != DType::kBF16 && dtype != DType::kF16) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("layout: dtype ", layout.dtype, " is unknown"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "layout: dtype ", static_cast<uint32_t>(layout.dtype), " is unknown"));
   }
   if (layout.head_token_chunk == 0) {
     return absl::InvalidArgumentError("layout: head_token_chunk is 0");
@@ -85,11 +85,12 @@ absl::Status CheckModel(const wire::ModelDims& model,
 absl::Status CheckUnitDType(const JobTables& tables, size_t u) {
   const DType expected =
       UnitDType(tables.config, tables.dtype, static_cast<int64_t>(u));
-  if (tables.units[u].dtype == static_cast<uint32_t>(expected)) {
+  if (tables.units[u].dtype == expected) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(absl::StrCat(
-      "layout: unit ", u, " has dtype ", tables.units[u].dtype, ", expected ",
+      "layout: unit ", u, " has dtype ",
+      static_cast<uint32_t>(tables.units[u].dtype), ", expected ",
       static_cast<uint32_t>(expected), " (", DTypeName(expected), ")"));
 }
 
@@ -157,11 +158,10 @@ absl::StatusOr<std::shared_ptr<const JobTables>> ReadJobTables(
   RETURN_IF_ERROR(CheckModel(layout.model, wire::ConfigOf(layout.adapter)));
   auto tables = std::make_shared<JobTables>();
   tables->job = layout.job;
-  tables->config =
-      wire::ConfigOf(layout.model, static_cast<DType>(layout.dtype));
+  tables->config = wire::ConfigOf(layout.model, layout.dtype);
   tables->adapter = wire::ConfigOf(layout.adapter);
   tables->seed = layout.seed;
-  tables->dtype = static_cast<DType>(layout.dtype);
+  tables->dtype = layout.dtype;
   tables->head_token_chunk = layout.head_token_chunk;
   ASSIGN_OR_RETURN(tables->units,
                    ReadTable<wire::UnitLayout>(

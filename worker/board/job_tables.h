@@ -36,7 +36,7 @@ struct JobTables {
   }
   // The size of an element of the unit's compute weights.
   uint64_t element_bytes(uint32_t unit) const {
-    return DTypeBytes(static_cast<DType>(units[unit].dtype));
+    return DTypeBytes(units[unit].dtype);
   }
 };
 

@@ -179,7 +179,7 @@ TEST_F(SlotBoardTest, ACopyInFlightKeepsTheSlot) {
 
 TEST_F(SlotBoardTest, HeldSumsAreOfWhoeverTookThem) {
   wire::RunSlot command = backward();
-  command.hold_sums = 1;
+  command.sums = wire::SumPlace::kDevice;
   Slot* const slot = Begin(command);
   ASSERT_NE(slot, nullptr);
   const size_t count = slot->plan.units[0].contributions.size();

@@ -14,8 +14,6 @@
 namespace roundhouse::worker {
 namespace {
 
-using wire::SlotKind;
-
 // Checks a command and fills a plan in, field by field.
 class Planner {
  public:
@@ -102,12 +100,12 @@ absl::Status Planner::CheckLayers() const {
 }
 
 absl::Status Planner::CheckTrain() const {
-  const bool known = slot_.train <= 1;
-  const bool fits = slot_.train == 1 ? slot_.kind != SlotKind::kEvaluate
-                                     : !SlotPlan::HasBackward(slot_.kind);
-  if (known && fits) return absl::OkStatus();
-  return Bad("train is ", slot_.train, " in a slot of kind ",
-             static_cast<uint32_t>(slot_.kind));
+  const bool fits = slot_.mode == wire::StepMode::kTrain
+                        ? slot_.kind != SlotKind::kEvaluate
+                        : !SlotPlan::HasBackward(slot_.kind);
+  if (fits) return absl::OkStatus();
+  return Bad("train is ", static_cast<uint32_t>(slot_.mode),
+             " in a slot of kind ", static_cast<uint32_t>(slot_.kind));
 }
 
 absl::Status Planner::PlanUnits() {
@@ -189,15 +187,15 @@ absl::Status Planner::CheckOutput(const wire::SlotOutput& output,
   }
   const int64_t last_boundary =
       std::min<int64_t>(tables_.head_layer(), int64_t{slot_.last_layer} + 1);
-  const bool fits = output.is_gradient != 0
-                        ? SlotPlan::HasBackward(slot_.kind) &&
-                              output.boundary == slot_.first_layer
-                        : output.boundary >= slot_.first_layer &&
-                              output.boundary <= last_boundary;
+  const bool gradient = output.kind == wire::OutputKind::kGradient;
+  const bool fits = gradient ? SlotPlan::HasBackward(slot_.kind) &&
+                                   output.boundary == slot_.first_layer
+                             : output.boundary >= slot_.first_layer &&
+                                   output.boundary <= last_boundary;
   if (!fits) {
-    return Bad(name, output.is_gradient != 0 ? " is the gradient" : "",
-               " at boundary ", output.boundary, ", which layers ",
-               slot_.first_layer, "..", slot_.last_layer, " do not produce");
+    return Bad(name, gradient ? " is the gradient" : "", " at boundary ",
+               output.boundary, ", which layers ", slot_.first_layer, "..",
+               slot_.last_layer, " do not produce");
   }
   RETURN_IF_ERROR(CheckBuffer(
       output.buffer, ActivationBytes(slot_.micro_batches[output.micro_batch]),
@@ -291,8 +289,9 @@ absl::Status Planner::PlanUnitContributions(size_t u) {
 void Planner::PlanSums(uint32_t largest, uint32_t number,
                        PlannedUnit& unit) const {
   const uint64_t sent = unit.contributions.size();
-  const uint64_t down =
-      slot_.hold_sums != 0 ? sent : std::min<uint64_t>(sent, 2);
+  const uint64_t down = slot_.sums == wire::SumPlace::kDevice
+                            ? sent
+                            : std::min<uint64_t>(sent, 2);
   unit.sums = {tables_.units[number].element_count * sizeof(float),
                static_cast<uint64_t>(std::bit_width(largest))};
   if (slot_.contribution_dtype == DType::kF32) {

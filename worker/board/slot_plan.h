@@ -36,7 +36,7 @@ struct PlannedUnit {
   BufferNeed sums;  // fp32 gradient sums alive at once
   // Rounded copies of those that go down, where RunSlot::contribution_dtype is
   // not fp32: one going down, and one that the next sum is rounded to; with
-  // RunSlot::hold_sums all.
+  // SumPlace::kDevice all.
   BufferNeed rounded;
 
   // What is copied to the arena.
@@ -60,8 +60,8 @@ struct SlotPlan {
   // What is left of that once its last layer has been computed.
   uint64_t draining_bytes() const;
 
-  static bool HasHead(wire::SlotKind kind);
-  static bool HasBackward(wire::SlotKind kind);
+  static bool HasHead(SlotKind kind);
+  static bool HasBackward(SlotKind kind);
 };
 
 // INVALID_ARGUMENT naming field and entry: a buffer or word outside the arena,

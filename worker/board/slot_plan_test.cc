@@ -198,10 +198,9 @@ std::vector<BadCase> BadCases() {
       {"version_unaligned", 0,
        [](RunSlot& s) { s.units[0].version.offset = 8; },
        "units[0].version at 8"},
-      {"fused_in_evaluation", 2, [](RunSlot& s) { s.train = 0; },
+      {"fused_in_evaluation", 2,
+       [](RunSlot& s) { s.mode = wire::StepMode::kEvaluate; },
        "train is 0 in a slot of kind 2"},
-      {"train_unknown", 0, [](RunSlot& s) { s.train = 2; },
-       "train is 2 in a slot of kind 1"},
       {"rows_zero", 0, [](RunSlot& s) { s.micro_batches[2].rows = 0; },
        "micro_batches[2] has 0 rows"},
       {"rows_huge", 0,
@@ -222,7 +221,8 @@ std::vector<BadCase> BadCases() {
        "micro_batches[5] is of group 9"},
       {"output_boundary", 0, [](RunSlot& s) { s.outputs[0].boundary = 3; },
        "at boundary 3"},
-      {"output_gradient", 0, [](RunSlot& s) { s.outputs[0].is_gradient = 1; },
+      {"output_gradient", 0,
+       [](RunSlot& s) { s.outputs[0].kind = wire::OutputKind::kGradient; },
        "outputs[0] is the gradient"},
       {"output_micro_batch", 0,
        [](RunSlot& s) { s.outputs[0].micro_batch = 6; },
@@ -278,7 +278,7 @@ TEST_F(SlotPlanTest, BadLayoutsNameTheField) {
   };
   layout.version = 9;
   says("version 9");
-  layout.dtype = 17;
+  layout.dtype = static_cast<DType>(17);
   says("dtype 17");
   layout.model.architecture = 99;
   says("architecture 99");
@@ -299,9 +299,9 @@ TEST_F(SlotPlanTest, BadLayoutsNameTheField) {
   layout.adapter = {.rank = 4, .alpha = 8, .dropout = 0, .targets = 1};
   says("6 units for 4 layers with adapters");
   auto& unit = job_.arena().At<wire::UnitLayout>(layout.units_offset, 6)[2];
-  unit.dtype = static_cast<uint32_t>(DType::kBF16);
+  unit.dtype = DType::kBF16;
   says("unit 2 has dtype 2, expected 1 (fp32)");
-  unit.dtype = static_cast<uint32_t>(DType::kF32);
+  unit.dtype = DType::kF32;
   EXPECT_FALSE(ReadJobTables(job_.arena(), uint64_t{1} << 50).ok());
 }
 

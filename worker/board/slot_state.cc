@@ -23,7 +23,7 @@ Slot::Slot(uint64_t attempt_in, int64_t received_in, wire::RunSlot command_in,
       command(std::move(command_in)),
       tables(std::move(tables_in)),
       plan(std::move(plan_in)) {
-  stats.keep_intervals = command.trace != 0;
+  stats.keep_intervals = command.trace;
 }
 
 SlotState::SlotState(uint64_t attempt_in, int64_t received_in,

@@ -2,7 +2,7 @@
 //
 //   kQueued --compute thread takes it--> kComputing --last layer--> kComputed
 //
-// With RunSlot::hold_sums a unit's sums stay in device memory when they are
+// With SumPlace::kDevice a unit's sums stay in device memory when they are
 // complete, until the daemon says whether they go down or are exchanged with
 // those of the slot's other parts (held_sums.h, peer_exchange.h).
 //

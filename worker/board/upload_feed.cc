@@ -198,7 +198,7 @@ void UploadFeed::Pass::FeedInputs(SlotState& slot) {
 }
 
 void UploadFeed::Pass::FeedGradients(SlotState& slot) {
-  if (slot.command.kind != wire::SlotKind::kBackward) return;
+  if (slot.command.kind != SlotKind::kBackward) return;
   for (size_t& m = slot.next_gradient; m < slot.uploads.size(); ++m) {
     const wire::SlotMicroBatch& given = slot.command.micro_batches[m];
     Upload& upload = slot.uploads[m].gradient;

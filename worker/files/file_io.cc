@@ -78,10 +78,10 @@ absl::Status InputFile::Read(uint64_t offset, void* target,
                                           " more expected"));
 }
 
-OutputFile::OutputFile(std::string path, Descriptor file, bool remove)
+OutputFile::OutputFile(std::string path, Descriptor file, Unfinished unfinished)
     : path_(std::move(path)),
       file_(std::move(file)),
-      remove_(remove),
+      remove_(unfinished == Unfinished::kRemoved),
       hash_(EVP_MD_CTX_new()) {
   ROUNDHOUSE_CHECK(hash_ != nullptr &&
                    EVP_DigestInit_ex(hash_, EVP_sha256(), nullptr) == 1);
@@ -98,13 +98,13 @@ absl::StatusOr<std::unique_ptr<OutputFile>> OutputFile::Create(
   }
   if (file.get() < 0) return WriteError(path, "create", 0, errno);
   return std::unique_ptr<OutputFile>(
-      new OutputFile(path, std::move(file), true));
+      new OutputFile(path, std::move(file), Unfinished::kRemoved));
 }
 
 std::unique_ptr<OutputFile> OutputFile::Adopt(const std::string& path,
                                               Descriptor file) {
   return std::unique_ptr<OutputFile>(
-      new OutputFile(path, std::move(file), false));
+      new OutputFile(path, std::move(file), Unfinished::kStays));
 }
 
 OutputFile::~OutputFile() {

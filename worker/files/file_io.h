@@ -69,7 +69,8 @@ class OutputFile {
   absl::StatusOr<Sha256> Finish(uint64_t file_bytes);
 
  private:
-  OutputFile(std::string path, Descriptor file, bool remove);
+  enum class Unfinished { kRemoved, kStays };
+  OutputFile(std::string path, Descriptor file, Unfinished unfinished);
   absl::Status Failure(const char* what, int error) const;
 
   const std::string path_;

@@ -101,9 +101,9 @@ class FilesTest : public testing::Test {
     tensor.file_offset = file_offset;
     tensor.element_count = count;
     tensor.first_offset = first.offset;
-    tensor.file_dtype = static_cast<uint32_t>(file);
-    tensor.first_dtype = static_cast<uint32_t>(first_dtype);
-    tensor.second_dtype = static_cast<uint32_t>(DType::kF32);
+    tensor.file_dtype = file;
+    tensor.first_dtype = first_dtype;
+    tensor.second_dtype = DType::kF32;
     return tensor;
   }
   wire::FileOp Op(wire::FileOpKind kind,
@@ -259,17 +259,17 @@ TEST_F(FilesTest, InitFillsBothCopies) {
     tensors[i] =
         Tensor(0, i == 0 ? kCount : 100, DType::kF32, first, DType::kBF16);
     tensors[i].second_offset = second.offset;
-    tensors[i].init = static_cast<uint32_t>(wire::TensorInit::kNormal);
+    tensors[i].init = wire::TensorInit::kNormal;
     tensors[i].init_std = 0.5;
     tensors[i].init_stream = 77;
   }
   tensors[1].first_offset = job_.Allocate(200).offset;
   tensors[1].second_offset = 0;
-  tensors[1].init = static_cast<uint32_t>(wire::TensorInit::kOnes);
+  tensors[1].init = wire::TensorInit::kOnes;
   tensors[2].first_offset = tensors[1].first_offset + 100;
   tensors[2].element_count = 50;
   tensors[2].second_offset = 0;
-  tensors[2].init = static_cast<uint32_t>(wire::TensorInit::kZeros);
+  tensors[2].init = wire::TensorInit::kZeros;
   wire::FileOp op = Op(wire::FileOpKind::kInit, {}, tensors);
   op.shards_offset = 0;
   op.seed = 9;
@@ -284,7 +284,7 @@ TEST_F(FilesTest, InitFillsBothCopies) {
     ASSERT_EQ(master[i], want[i]) << i;
     ASSERT_EQ(compute[i], F32ToBF16(want[i])) << i;
   }
-  tensors[0].init = static_cast<uint32_t>(wire::TensorInit::kUniform);
+  tensors[0].init = wire::TensorInit::kUniform;
   op = Op(wire::FileOpKind::kInit, {}, {tensors[0]});
   op.shards_offset = 0;
   op.seed = 9;

@@ -183,8 +183,14 @@ absl::Status Merge::DoRows(uint64_t row, uint64_t rows, uint64_t column,
   RETURN_IF_ERROR(files_[0].Read(row, rows, column, width, base_.data()));
   if (merge_.rank > 0) {
     RETURN_IF_ERROR(files_[2].Read(row, rows, 0, merge_.rank, b_.data()));
-    AddProduct(base_.data(), a_.data(), b_.data(), rows, width, merge_.rank,
-               static_cast<float>(merge_.scale), sum_.data(), merged_.data());
+    AddProduct({.base = base_.data(),
+                .a = a_.data(),
+                .b = b_.data(),
+                .rows = rows,
+                .columns = width,
+                .rank = merge_.rank,
+                .scale = static_cast<float>(merge_.scale)},
+               sum_.data(), merged_.data());
   } else {
     std::copy_n(base_.begin(), rows * width, merged_.begin());
   }
@@ -219,9 +225,8 @@ absl::Status Merge::WriteRows(uint64_t row, uint64_t rows, uint64_t column,
 
 }  // namespace
 
-void AddProduct(const float* base, const float* a, const float* b,
-                uint64_t rows, uint64_t columns, uint64_t rank, float scale,
-                float* sum, float* merged) {
+void AddProduct(const ScaledProduct& product, float* sum, float* merged) {
+  const auto& [base, a, b, rows, columns, rank, scale] = product;
   for (uint64_t i = 0; i < rows; ++i) {
     std::fill_n(sum, columns, 0.0f);
     for (uint64_t k = 0; k < rank; ++k) {

@@ -18,12 +18,20 @@ namespace roundhouse::worker {
 // fp32 values of A in memory at once.
 inline constexpr uint64_t kMergeElements = uint64_t{4} << 20;
 
-// merged[i][j] = base[i][j] + scale * sum over k of b[i][k] a[k][j], for `rows`
-// rows; base and merged [rows, columns], a [rank, columns], b [rows, rank],
-// dense.  `merged` may be `base`; `sum` has room for a row.  Pure.
-void AddProduct(const float* base, const float* a, const float* b,
-                uint64_t rows, uint64_t columns, uint64_t rank, float scale,
-                float* sum, float* merged);
+// base + scale * b a, dense.
+struct ScaledProduct {
+  const float* base = nullptr;  // [rows, columns]
+  const float* a = nullptr;     // [rank, columns]
+  const float* b = nullptr;     // [rows, rank]
+  uint64_t rows = 0;
+  uint64_t columns = 0;
+  uint64_t rank = 0;
+  float scale = 1;
+};
+
+// merged[i][j] = base[i][j] + scale * sum over k of b[i][k] a[k][j].  `merged`
+// may be `base`; `sum` has room for a row.  Pure.
+void AddProduct(const ScaledProduct& product, float* sum, float* merged);
 
 // Whether `value`, rounded to `dtype`, is a finite number.
 bool StaysFinite(float value, DType dtype);

@@ -23,7 +23,11 @@ constexpr uint64_t kPieceElements = kPieceBytes / sizeof(float);
 static_assert(kPieceElements % 2 == 0);
 constexpr uint32_t kMaxPathBytes = 4096;
 
-bool IsDType(uint32_t value) { return value >= 1 && value <= 3; }
+bool IsDType(DType dtype) {
+  return dtype >= DType::kF32 && dtype <= DType::kF16;
+}
+
+uint32_t Value(DType dtype) { return static_cast<uint32_t>(dtype); }
 
 // One side of a tensor in the arena; absent when its offset is 0.
 struct Place {
@@ -35,18 +39,17 @@ struct Place {
   }
 };
 
-absl::StatusOr<Place> PlaceAt(wire::Arena& arena, uint64_t offset,
-                              uint32_t dtype, uint64_t count) {
+absl::StatusOr<Place> PlaceAt(wire::Arena& arena, uint64_t offset, DType dtype,
+                              uint64_t count) {
   if (offset == 0) return Place{};
   if (!IsDType(dtype) || offset % 4 != 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat("dtype ", dtype, " at arena offset ", offset));
+        absl::StrCat("dtype ", Value(dtype), " at arena offset ", offset));
   }
-  const auto type = static_cast<DType>(dtype);
   if (count > arena.size_bytes()) {
     return absl::InvalidArgumentError(absl::StrCat(count, " elements"));
   }
-  return Place{arena.At<std::byte>(offset, count * DTypeBytes(type)), type};
+  return Place{arena.At<std::byte>(offset, count * DTypeBytes(dtype)), dtype};
 }
 
 // Calls `piece(first, count)` over [0, elements).
@@ -160,10 +163,10 @@ absl::Status FileOperation::Init(const wire::FileTensor& tensor) {
   ASSIGN_OR_RETURN(const Place second,
                    PlaceAt(arena_, tensor.second_offset, tensor.second_dtype,
                            tensor.element_count));
-  const auto init = static_cast<wire::TensorInit>(tensor.init);
+  const auto init = tensor.init;
   if (init == wire::TensorInit::kNone || init > wire::TensorInit::kUniform) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("unknown initialisation ", tensor.init));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "unknown initialisation ", static_cast<uint32_t>(tensor.init)));
   }
   RETURN_IF_ERROR(ForPieces(
       tensor.element_count, [&](uint64_t at, uint64_t count) -> absl::Status {
@@ -202,10 +205,10 @@ absl::Status FileOperation::LoadTensor(const InputFile& file,
                                        const wire::FileShard& shard,
                                        const wire::FileTensor& tensor) {
   if (!IsDType(tensor.file_dtype)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(Path(shard), ": unknown dtype ", tensor.file_dtype));
+    return absl::InvalidArgumentError(absl::StrCat(
+        Path(shard), ": unknown dtype ", Value(tensor.file_dtype)));
   }
-  const auto dtype = static_cast<DType>(tensor.file_dtype);
+  const auto dtype = tensor.file_dtype;
   const uint64_t element_bytes = DTypeBytes(dtype);
   if (tensor.file_offset > shard.file_bytes ||
       tensor.element_count >
@@ -262,7 +265,7 @@ absl::Status FileOperation::SaveTensor(OutputFile& file,
   if (from.data == nullptr || !IsDType(tensor.file_dtype)) {
     return absl::InvalidArgumentError("a tensor to save without data or dtype");
   }
-  const auto dtype = static_cast<DType>(tensor.file_dtype);
+  const auto dtype = tensor.file_dtype;
   if (dtype == from.dtype) {
     return file.Write(from.data, tensor.element_count * DTypeBytes(dtype));
   }

@@ -128,12 +128,12 @@ absl::StatusOr<double> HostWorker::Do(const wire::HostOp& op) {
         "unit ", op.unit, " of job ", op.job, "'s ", job.unit_count()));
   }
   switch (op.kind) {
-    case wire::HostOpKind::kReduce:
+    case HostOpKind::kReduce:
       return DoReduce(job, op);
-    case wire::HostOpKind::kGather:
+    case HostOpKind::kGather:
       RETURN_IF_ERROR(DoGather(job, op));
       return 0.0;
-    case wire::HostOpKind::kUpdate:
+    case HostOpKind::kUpdate:
       return DoUpdate(job, op);
   }
   return absl::InvalidArgumentError("unknown kind of host operation");

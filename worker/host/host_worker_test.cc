@@ -72,7 +72,7 @@ class HostWorkerThread {
   std::thread thread_;
 };
 
-wire::HostOp Op(wire::HostOpKind kind, uint32_t unit, uint64_t operation) {
+wire::HostOp Op(HostOpKind kind, uint32_t unit, uint64_t operation) {
   wire::HostOp op;
   op.job = TestJob::kJob;
   op.operation = operation;
@@ -103,8 +103,8 @@ TEST_P(ReduceTest, EmbeddingAddsInTheJobsOrderOverRounds) {
   worker.Configure(job);
   ReduceReference reference(job, 0);
   for (uint64_t r = 0; r < 3; ++r) {
-    wire::HostOp op = Op(wire::HostOpKind::kReduce, 0, r + 1);
-    op.add_to_sum = r > 0;
+    wire::HostOp op = Op(HostOpKind::kReduce, 0, r + 1);
+    op.sum_write = r > 0 ? wire::SumWrite::kAdd : wire::SumWrite::kReplace;
     op.want_norm = r == 2;
     const Round round = MakeRound(job, groups, tied, true, &op);
     reference.Add(round, groups, tied);
@@ -128,13 +128,13 @@ TEST_P(ReduceTest, TheHeadsPartAndTheRowsMayComeOneAfterTheOther) {
   worker.Configure(job);
   ReduceReference reference(job, 0);
   for (uint64_t r = 0; r < 3; ++r) {
-    wire::HostOp rows = Op(wire::HostOpKind::kReduce, 0, 2 * r + 2);
-    rows.add_to_sum = 1;
+    wire::HostOp rows = Op(HostOpKind::kReduce, 0, 2 * r + 2);
+    rows.sum_write = wire::SumWrite::kAdd;
     rows.want_norm = r == 2;
-    rows.keep_partials = 1;
+    rows.keep_partials = true;
     const Round round = MakeRound(job, groups, tied, true, &rows, 600);
-    wire::HostOp head = Op(wire::HostOpKind::kReduce, 0, 2 * r + 1);
-    head.add_to_sum = r > 0;
+    wire::HostOp head = Op(HostOpKind::kReduce, 0, 2 * r + 1);
+    head.sum_write = r > 0 ? wire::SumWrite::kAdd : wire::SumWrite::kReplace;
     head.want_norm = r == 2;
     head.total_groups = rows.total_groups;
     head.contributions = std::exchange(rows.contributions, {});
@@ -152,10 +152,10 @@ TEST(HostWorkerTest, PartialsAreKeptOnlyUnderRows) {
   TestJob job({});
   HostWorkerThread worker(job, 1);
   worker.Configure(job);
-  wire::HostOp op = Op(wire::HostOpKind::kReduce, 0, 1);
+  wire::HostOp op = Op(HostOpKind::kReduce, 0, 1);
   MakeRound(job, 2, true, true, &op);
-  op.add_to_sum = 1;
-  op.keep_partials = 1;
+  op.sum_write = wire::SumWrite::kAdd;
+  op.keep_partials = true;
   const auto refused = worker.Do(op);
   EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(refused.status().message(), testing::HasSubstr("keep_partials"));
@@ -177,9 +177,9 @@ TEST(HostWorkerTest, ALayersReduceAddsSubtreesUpTheTree) {
     worker.Configure(job);
     ReduceReference reference(job, 1);
     for (uint64_t r = 0; r < 2; ++r) {
-      wire::HostOp op = Op(wire::HostOpKind::kReduce, 1, r + 1);
-      op.add_to_sum = r > 0;
-      op.want_norm = 1;
+      wire::HostOp op = Op(HostOpKind::kReduce, 1, r + 1);
+      op.sum_write = r > 0 ? wire::SumWrite::kAdd : wire::SumWrite::kReplace;
+      op.want_norm = true;
       const Round round = MakeRound(job, groups, true, false, &op);
       // The daemon may list them in any order.
       std::swap(op.contributions.front(), op.contributions.back());
@@ -231,9 +231,9 @@ TEST_P(RoundedReduceTest, AddsTheirValuesInFp32) {
                                u.element_count * sizeof(float)};
   uint64_t operation = 0;
   for (const uint32_t add : {0u, 1u}) {
-    wire::HostOp wide = Op(wire::HostOpKind::kReduce, unit, ++operation);
-    wide.want_norm = 1;
-    wide.add_to_sum = add;
+    wire::HostOp wide = Op(HostOpKind::kReduce, unit, ++operation);
+    wide.want_norm = true;
+    wide.sum_write = add ? wire::SumWrite::kAdd : wire::SumWrite::kReplace;
     MakeRound(job, groups, true, unit == 0, &wide);
     wire::HostOp rounded = Rounded(job, wide, dtype);
     rounded.operation = ++operation;
@@ -259,8 +259,8 @@ TEST(HostWorkerTest, AnInfiniteContributionMakesTheNormInfinite) {
   TestJob job({.dtype = DType::kF16});
   HostWorkerThread worker(job, 1);
   worker.Configure(job);
-  wire::HostOp op = Op(wire::HostOpKind::kReduce, 1, 1);
-  op.want_norm = 1;
+  wire::HostOp op = Op(HostOpKind::kReduce, 1, 1);
+  op.want_norm = true;
   MakeRound(job, 1, true, false, &op);
   // The largest fp16 is 65504.
   *job.Fp32(op.contributions[0].buffer.offset, 1) = 65519.0f;
@@ -276,7 +276,7 @@ TEST(HostWorkerTest, TooFewBytesNameTheDTypeOfTheContribution) {
   TestJob job({.dtype = DType::kBF16});
   HostWorkerThread worker(job, 1);
   worker.Configure(job);
-  wire::HostOp op = Op(wire::HostOpKind::kReduce, 1, 1);
+  wire::HostOp op = Op(HostOpKind::kReduce, 1, 1);
   MakeRound(job, 1, true, false, &op);
   op = Rounded(job, op, DType::kBF16);
   op.contribution_dtype = DType::kF32;
@@ -287,7 +287,7 @@ TEST(HostWorkerTest, TooFewBytesNameTheDTypeOfTheContribution) {
 
 TEST(HostWorkerTest, TheTreesOrderMattersForTheseNumbers) {
   TestJob job({});
-  wire::HostOp op = Op(wire::HostOpKind::kReduce, 1, 1);
+  wire::HostOp op = Op(HostOpKind::kReduce, 1, 1);
   const Round round = MakeRound(job, 4, true, false, &op);
   std::vector<Row> leaves(round.uses.begin(), round.uses.end());
   const Row tree = TreeSum(leaves, 0, 4);
@@ -301,7 +301,7 @@ TEST(HostWorkerTest, TheTreesOrderMattersForTheseNumbers) {
 }
 
 wire::HostOp UpdateOp(TestJob& job, uint32_t unit, uint64_t step) {
-  wire::HostOp op = Op(wire::HostOpKind::kUpdate, unit, step);
+  wire::HostOp op = Op(HostOpKind::kUpdate, unit, step);
   op.weights = job.weights(unit);
   op.version = {job.unit(unit).version_word_offset, step};
   op.step = step;
@@ -318,7 +318,7 @@ wire::HostOp UpdateOp(TestJob& job, uint32_t unit, uint64_t step) {
 void ReferenceUpdates(TestJob& job, const std::vector<float>& scales) {
   UseOneTorchThread();
   const wire::UnitLayout& u = job.unit(1);
-  const DType dtype = static_cast<DType>(u.dtype);
+  const DType dtype = u.dtype;
   for (uint64_t s = 1; s <= scales.size(); ++s) {
     const wire::HostOp op = UpdateOp(job, 1, s);
     const AdamWStep step = {{op.beta1, op.beta2, op.epsilon, op.weight_decay},
@@ -338,9 +338,12 @@ void ReferenceUpdates(TestJob& job, const std::vector<float>& scales) {
                                     tensor(u.grad_sum_offset) + count);
         for (float& g : gradient) g *= scales[s - 1];
         ASSERT_TRUE(
-            AdamWUpdate(step, parameter.role != 1, gradient.data(),
-                        static_cast<int64_t>(count), tensor(u.master_offset),
-                        tensor(u.exp_avg_offset), tensor(u.exp_avg_sq_offset))
+            AdamWUpdate(step, {.gradient = gradient.data(),
+                               .count = static_cast<int64_t>(count),
+                               .master = tensor(u.master_offset),
+                               .exp_avg = tensor(u.exp_avg_offset),
+                               .exp_avg_sq = tensor(u.exp_avg_sq_offset),
+                               .weight_decay = parameter.role != 1})
                 .ok());
         FromF32(dtype, tensor(u.master_offset),
                 job.arena().At<std::byte>(u.compute_offset) +
@@ -402,7 +405,7 @@ TEST(HostWorkerTest, AdaptersUpdateInFp32AndFrozenUnitsAreRefused) {
   EXPECT_TRUE(got.Bytes({updated.compute_offset, bytes}) ==
               got.Bytes({updated.master_offset, bytes}));
 
-  wire::HostOp reduce = Op(wire::HostOpKind::kReduce, 0, 2);
+  wire::HostOp reduce = Op(HostOpKind::kReduce, 0, 2);
   MakeRound(got, 4, true, true, &reduce);
   for (const wire::HostOp& frozen : {reduce, UpdateOp(got, 0, 3)}) {
     const absl::Status status = worker.Do(frozen).status();
@@ -418,9 +421,9 @@ TEST(HostWorkerTest, AnOperationSentAgainChangesNothing) {
   TestJob job({});
   HostWorkerThread worker(job, 2);
   worker.Configure(job);
-  wire::HostOp reduce = Op(wire::HostOpKind::kReduce, 1, 1);
-  reduce.add_to_sum = 1;
-  reduce.want_norm = 1;
+  wire::HostOp reduce = Op(HostOpKind::kReduce, 1, 1);
+  reduce.sum_write = wire::SumWrite::kAdd;
+  reduce.want_norm = true;
   MakeRound(job, 2, true, false, &reduce);
   const auto first = worker.Do(reduce);
   ASSERT_TRUE(first.ok()) << first.status();
@@ -477,11 +480,11 @@ TEST(HostWorkerTest, AnUpdateWritesTheWeightsThatItIsGiven) {
 }
 
 wire::HostOp GatherOp(TestJob& job, uint64_t version) {
-  wire::HostOp op = Op(wire::HostOpKind::kGather, 0, 1);
+  wire::HostOp op = Op(HostOpKind::kGather, 0, 1);
   op.weights = job.weights(0);
   op.version = {job.unit(0).version_word_offset, version};
   op.begun = {job.AllocateWord(), 7};
-  const DType dtype = static_cast<DType>(job.layout().dtype);
+  const DType dtype = job.layout().dtype;
   const auto hidden = static_cast<uint64_t>(job.layout().model.hidden_size);
   for (uint32_t b = 0; b < 3; ++b) {
     wire::HostMicroBatch batch;
@@ -572,7 +575,7 @@ class BadCommandTest : public testing::Test {
         << status;
   }
   wire::HostOp GoodReduce(uint32_t unit) {
-    wire::HostOp op = Op(wire::HostOpKind::kReduce, unit, 1);
+    wire::HostOp op = Op(HostOpKind::kReduce, unit, 1);
     MakeRound(job_, 4, true, unit == 0, &op);
     return op;
   }
@@ -638,9 +641,9 @@ TEST_F(BadCommandTest, RefusesALayoutItCannotTrust) {
   job_.unit(1).chunk_count += 1;
   EXPECT_TRUE(absl::IsInvalidArgument(configure()));
   job_.unit(1).chunk_count -= 1;
-  job_.unit(1).dtype = static_cast<uint32_t>(DType::kBF16);
+  job_.unit(1).dtype = DType::kBF16;
   EXPECT_TRUE(absl::IsInvalidArgument(configure()));
-  job_.unit(1).dtype = static_cast<uint32_t>(DType::kF32);
+  job_.unit(1).dtype = DType::kF32;
   const uint64_t journal = std::exchange(job_.unit(1).journal_offset, 0);
   EXPECT_TRUE(absl::IsInvalidArgument(configure()));
   job_.unit(1).journal_offset = journal;

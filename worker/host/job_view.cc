@@ -74,8 +74,7 @@ absl::Status JobView::CheckUnit(uint32_t unit) const {
       u.parameter_count > layout_->parameter_count - u.first_parameter) {
     return bad("parameters outside the table");
   }
-  if (u.dtype != layout_->dtype &&
-      u.dtype != static_cast<uint32_t>(DType::kF32)) {
+  if (u.dtype != layout_->dtype && u.dtype != DType::kF32) {
     return bad("its dtype is neither the job's nor fp32");
   }
   const int tensors = TrainingTensors(u);

@@ -41,7 +41,7 @@ class JobView {
 
   uint64_t job() const { return layout_->job; }
   // The type of activations and of the model's weights.
-  DType dtype() const { return static_cast<DType>(layout_->dtype); }
+  DType dtype() const { return layout_->dtype; }
   const wire::ModelDims& model() const { return layout_->model; }
   uint32_t scratch_slot_count() const { return layout_->scratch_slot_count; }
   std::byte* Scratch(uint32_t slot) const;
@@ -50,9 +50,7 @@ class JobView {
   // REQUIRES: unit < unit_count().
   const wire::UnitLayout& unit(uint32_t unit) const { return units_[unit]; }
   // The type of the unit's compute weights: the job's, or fp32 for adapters.
-  DType dtype(uint32_t unit) const {
-    return static_cast<DType>(units_[unit].dtype);
-  }
+  DType dtype(uint32_t unit) const { return units_[unit].dtype; }
   // INVALID_ARGUMENT: the unit is frozen; it has compute weights only.
   absl::Status CheckTrainable(uint32_t unit) const;
   // Whether it has a gradient sum.  Without one its update adds what was

@@ -62,7 +62,7 @@ class Step {
   std::string State() {
     std::string state = job_.State();
     for (const wire::HostOp& op : ops_) {
-      if (op.kind != wire::HostOpKind::kGather) continue;
+      if (op.kind != HostOpKind::kGather) continue;
       for (const wire::HostMicroBatch& batch : op.micro_batches) {
         state += job_.Bytes(batch.data);
         state += job_.Bytes({batch.word.offset, sizeof(wire::Word)});
@@ -72,7 +72,7 @@ class Step {
   }
 
  private:
-  wire::HostOp& Add(wire::HostOpKind kind, uint32_t unit) {
+  wire::HostOp& Add(HostOpKind kind, uint32_t unit) {
     wire::HostOp op;
     op.job = TestJob::kJob;
     op.operation = ops_.size() + 1;
@@ -84,7 +84,7 @@ class Step {
   }
 
   wire::HostMicroBatch Batch(uint32_t group, int64_t vocab_end = 0) {
-    const DType dtype = static_cast<DType>(job_.layout().dtype);
+    const DType dtype = job_.layout().dtype;
     const uint64_t elements = kPositions * job_.layout().model.hidden_size;
     return {group,
             2,
@@ -96,7 +96,7 @@ class Step {
   }
 
   void Gather(uint64_t pass, uint64_t version) {
-    wire::HostOp& op = Add(wire::HostOpKind::kGather, 0);
+    wire::HostOp& op = Add(HostOpKind::kGather, 0);
     op.weights = job_.weights(0);
     op.version = {job_.unit(0).version_word_offset, version};
     for (uint32_t group = 0; group < kGroups; ++group) {
@@ -106,15 +106,16 @@ class Step {
   }
 
   void Reduce(uint32_t unit, uint32_t round) {
-    wire::HostOp& op = Add(wire::HostOpKind::kReduce, unit);
-    op.add_to_sum = round > 0;
+    wire::HostOp& op = Add(HostOpKind::kReduce, unit);
+    op.sum_write = round > 0 ? wire::SumWrite::kAdd : wire::SumWrite::kReplace;
     op.want_norm = round > 0;
     Contribute(op);
     if (unit == 1) return;
     if (round > 0) {
       // The rows of this one come by themselves.
-      wire::HostOp& rows = Add(wire::HostOpKind::kReduce, unit);
-      rows.add_to_sum = rows.want_norm = rows.keep_partials = 1;
+      wire::HostOp& rows = Add(HostOpKind::kReduce, unit);
+      rows.sum_write = wire::SumWrite::kAdd;
+      rows.want_norm = rows.keep_partials = true;
       AddBatches(rows, 90);
       return;
     }
@@ -139,7 +140,7 @@ class Step {
   }
 
   void UpdateUnit(uint32_t unit) {
-    wire::HostOp& op = Add(wire::HostOpKind::kUpdate, unit);
+    wire::HostOp& op = Add(HostOpKind::kUpdate, unit);
     op.weights = job_.weights(unit);
     op.version = {job_.unit(unit).version_word_offset, 2};
     op.step = 1;
@@ -150,7 +151,7 @@ class Step {
     op.weight_decay = 0.1;
     op.gradient_scale = 0.75f;
     if (unit == 0 || !one_pass_) return;
-    op.want_norm = 1;
+    op.want_norm = true;
     Contribute(op);
   }
 

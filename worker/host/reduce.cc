@@ -20,9 +20,9 @@ float* ScratchSum(std::byte* scratch) {
 Reduce::Reduce(const JobView& job, const wire::HostOp& op)
     : job_(job),
       unit_(op.unit),
-      add_to_sum_(op.add_to_sum != 0),
-      want_norm_(op.want_norm != 0),
-      keep_partials_(op.keep_partials != 0),
+      add_to_sum_(op.sum_write == wire::SumWrite::kAdd),
+      want_norm_(op.want_norm),
+      keep_partials_(op.keep_partials),
       chunks_(job.Chunks(op.unit)) {}
 
 absl::StatusOr<std::unique_ptr<Reduce>> Reduce::Make(wire::Arena& arena,
@@ -34,8 +34,8 @@ absl::StatusOr<std::unique_ptr<Reduce>> Reduce::Make(wire::Arena& arena,
     return absl::InvalidArgumentError(
         absl::StrCat("nothing to add for unit ", op.unit));
   }
-  if (op.keep_partials != 0 &&
-      (op.add_to_sum == 0 || !op.contributions.empty())) {
+  if (op.keep_partials &&
+      (op.sum_write == wire::SumWrite::kReplace || !op.contributions.empty())) {
     return absl::InvalidArgumentError(
         absl::StrCat("unit ", op.unit,
                      ": keep_partials is for rows that are added to a sum"));
@@ -47,7 +47,7 @@ absl::StatusOr<std::unique_ptr<Reduce>> Reduce::Make(wire::Arena& arena,
   }
   std::unique_ptr<Reduce> reduce(new Reduce(job, op));
   reduce->grad_sum_ = job.Fp32(op.unit, unit.grad_sum_offset);
-  if (op.want_norm != 0) reduce->norm_partials_ = job.NormPartials(op.unit);
+  if (op.want_norm) reduce->norm_partials_ = job.NormPartials(op.unit);
   ASSIGN_OR_RETURN(reduce->contributed_,
                    ContributionSum::Make(arena, job, op, threads));
   RETURN_IF_ERROR(reduce->TakeMicroBatches(arena, op));

@@ -56,7 +56,7 @@ Round MakeRound(TestJob& job, uint32_t groups, bool contributions,
                                    static_cast<uint32_t>(node.size()), buffer});
     }
   }
-  const DType dtype = static_cast<DType>(job.layout().dtype);
+  const DType dtype = job.layout().dtype;
   for (uint32_t b = 0; micro_batches && b < groups + groups / 2; ++b) {
     wire::HostMicroBatch batch;
     batch.group =
@@ -116,7 +116,7 @@ double ReduceReference::NormSquared() const {
 
 Row ReduceReference::RowSum(const Round& round, uint32_t groups,
                             int32_t row) const {
-  const DType dtype = static_cast<DType>(job_.layout().dtype);
+  const DType dtype = job_.layout().dtype;
   const auto hidden = static_cast<uint64_t>(job_.layout().model.hidden_size);
   std::vector<Row> sums(groups);
   for (const wire::HostMicroBatch& batch : round.micro_batches) {

@@ -29,7 +29,7 @@ TestJob::TestJob(const TestJobOptions& options)
   l.job = kJob;
   l.model.vocab_size = options.vocab;
   l.model.hidden_size = options.hidden;
-  l.dtype = static_cast<uint32_t>(options.dtype);
+  l.dtype = options.dtype;
   l.unit_count = 2;
   l.parameter_count = 4;
   l.units_offset = Allocate(2 * sizeof(wire::UnitLayout)).offset;
@@ -59,7 +59,7 @@ void TestJob::LayOutUnit(uint32_t index,
   }
   const DType dtype =
       options_.adapters && index == 1 ? DType::kF32 : options_.dtype;
-  u.dtype = static_cast<uint32_t>(dtype);
+  u.dtype = dtype;
   const uint64_t master = RandomValues(DType::kF32, u.element_count).offset;
   u.compute_offset = Allocate(u.element_count * DTypeBytes(dtype)).offset;
   FromF32(dtype, Fp32(master, u.element_count),
@@ -131,8 +131,7 @@ std::string TestJob::State() {
   for (uint32_t index = 0; index < 2; ++index) {
     const wire::UnitLayout& u = unit(index);
     const uint64_t bytes = u.element_count * sizeof(float);
-    state += Bytes({u.compute_offset,
-                    u.element_count * DTypeBytes(static_cast<DType>(u.dtype))});
+    state += Bytes({u.compute_offset, u.element_count * DTypeBytes(u.dtype)});
     for (uint64_t offset : {u.master_offset, u.exp_avg_offset,
                             u.exp_avg_sq_offset, u.grad_sum_offset}) {
       if (offset != 0) state += Bytes({offset, bytes});

@@ -45,8 +45,7 @@ class TestJob {
   // Compute weights.
   wire::BufferRef weights(uint32_t number) {
     const wire::UnitLayout& u = unit(number);
-    return {u.compute_offset,
-            u.element_count * DTypeBytes(static_cast<DType>(u.dtype))};
+    return {u.compute_offset, u.element_count * DTypeBytes(u.dtype)};
   }
   wire::ParameterLayout& parameter(uint32_t index) {
     return arena_->At<wire::ParameterLayout>(layout().parameters_offset,

@@ -64,7 +64,7 @@ absl::StatusOr<std::unique_ptr<Update>> Update::Make(const wire::Arena& arena,
   ASSIGN_OR_RETURN(update->contributed_,
                    ContributionSum::Make(arena, job, op, threads));
   if (!update->contributed_.empty()) {
-    if (op.want_norm != 0) update->norm_partials_ = job.NormPartials(op.unit);
+    if (op.want_norm) update->norm_partials_ = job.NormPartials(op.unit);
   } else if (job.KeepsSum(op.unit)) {
     update->grad_sum_ = job.Fp32(op.unit, job.unit(op.unit).grad_sum_offset);
   } else {
@@ -100,9 +100,12 @@ absl::Status Update::Compute(int thread, uint32_t index, std::byte* scratch) {
   if (norm_partials_ != nullptr) {
     *reinterpret_cast<double*>(scratch) = ChunkSumOfSquares(sum, count);
   }
-  RETURN_IF_ERROR(AdamWUpdate(step_, chunk.weight_decay,
-                              Scaled(thread, chunk, sum), count, state.master,
-                              state.exp_avg, state.exp_avg_sq));
+  RETURN_IF_ERROR(AdamWUpdate(step_, {.gradient = Scaled(thread, chunk, sum),
+                                      .count = count,
+                                      .master = state.master,
+                                      .exp_avg = state.exp_avg,
+                                      .exp_avg_sq = state.exp_avg_sq,
+                                      .weight_decay = chunk.weight_decay}));
   return CastMaster(state.master, count, dtype_, state.compute);
 }
 

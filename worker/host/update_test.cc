@@ -28,7 +28,7 @@ struct Case {
 wire::HostOp UpdateOp(TestJob& job, float scale) {
   wire::HostOp op;
   op.job = TestJob::kJob;
-  op.kind = wire::HostOpKind::kUpdate;
+  op.kind = HostOpKind::kUpdate;
   op.unit = kUnit;
   op.weights = job.weights(kUnit);
   op.step = 3;
@@ -44,7 +44,7 @@ wire::HostOp UpdateOp(TestJob& job, float scale) {
 // Contributes five groups, as slots of four and one would send them.
 void Contribute(TestJob& job, DType dtype, wire::HostOp& op) {
   op.total_groups = 5;
-  op.want_norm = 1;
+  op.want_norm = true;
   op.contribution_dtype = dtype;
   const uint64_t elements = job.unit(kUnit).element_count;
   for (const auto& [first, count] :

@@ -6,21 +6,20 @@
 
 namespace roundhouse::worker {
 
-absl::Status AdamWUpdate(const AdamWStep& step, bool weight_decay,
-                         const float* gradient, int64_t count, float* master,
-                         float* exp_avg, float* exp_avg_sq) {
+absl::Status AdamWUpdate(const AdamWStep& step, const AdamWChunk& chunk) {
   return GuardTorch("AdamW update", [&] {
     const c10::NoGradGuard no_grad;
-    const auto borrow = [count](const float* data) {
-      return std::vector<at::Tensor>{BorrowTensor(data, {count}, DType::kF32)};
+    const auto borrow = [&chunk](const float* data) {
+      return std::vector<at::Tensor>{
+          BorrowTensor(data, {chunk.count}, DType::kF32)};
     };
     const at::Tensor number = at::scalar_tensor(
         static_cast<double>(step.step), at::TensorOptions().dtype(at::kFloat));
-    at::_fused_adamw_(borrow(master), borrow(gradient), borrow(exp_avg),
-                      borrow(exp_avg_sq), /*max_exp_avg_sqs=*/{}, {number},
-                      step.learning_rate, step.options.beta1,
-                      step.options.beta2,
-                      weight_decay ? step.options.weight_decay : 0.0,
+    at::_fused_adamw_(borrow(chunk.master), borrow(chunk.gradient),
+                      borrow(chunk.exp_avg), borrow(chunk.exp_avg_sq),
+                      /*max_exp_avg_sqs=*/{}, {number}, step.learning_rate,
+                      step.options.beta1, step.options.beta2,
+                      chunk.weight_decay ? step.options.weight_decay : 0.0,
                       step.options.epsilon, /*amsgrad=*/false,
                       /*maximize=*/false);
     return absl::OkStatus();

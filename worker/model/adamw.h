@@ -27,12 +27,19 @@ struct AdamWStep {
   int64_t step = 1;  // number of this update, from 1
 };
 
-// Updates `count` elements of fp32 `master` and moments in place (decoupled
-// weight decay, bias correction by step.step).  `gradient` is final: summed,
-// clipped.
-absl::Status AdamWUpdate(const AdamWStep& step, bool weight_decay,
-                         const float* gradient, int64_t count, float* master,
-                         float* exp_avg, float* exp_avg_sq);
+// `count` elements of one parameter, fp32.
+struct AdamWChunk {
+  const float* gradient = nullptr;  // final: summed, clipped
+  int64_t count = 0;
+  float* master = nullptr;
+  float* exp_avg = nullptr;
+  float* exp_avg_sq = nullptr;
+  bool weight_decay = false;
+};
+
+// Updates the chunk's master and moments in place (decoupled weight decay, bias
+// correction by step.step).
+absl::Status AdamWUpdate(const AdamWStep& step, const AdamWChunk& chunk);
 
 // The compute copy of `count` masters: rounded to nearest even in `dtype`.
 absl::Status CastMaster(const float* master, int64_t count, DType dtype,

@@ -30,9 +30,12 @@ struct State {
   }
 
   absl::Status Update(const AdamWStep& step, int64_t begin, int64_t count) {
-    return AdamWUpdate(step, true, gradient.data() + begin, count,
-                       master.data() + begin, exp_avg.data() + begin,
-                       exp_avg_sq.data() + begin);
+    return AdamWUpdate(step, {.gradient = gradient.data() + begin,
+                              .count = count,
+                              .master = master.data() + begin,
+                              .exp_avg = exp_avg.data() + begin,
+                              .exp_avg_sq = exp_avg_sq.data() + begin,
+                              .weight_decay = true});
   }
 
   AlignedVector<float> master, exp_avg, exp_avg_sq, gradient;
@@ -88,13 +91,15 @@ TEST(AdamWTest, FollowsLoshchilovAndHutter) {
 TEST(AdamWTest, DecaysOnlyWhereTold) {
   float master = 2.0f, exp_avg = 0, exp_avg_sq = 0;
   const float gradient = 0;
-  ASSERT_TRUE(AdamWUpdate(StepNumber(1), false, &gradient, 1, &master, &exp_avg,
-                          &exp_avg_sq)
-                  .ok());
+  AdamWChunk chunk = {.gradient = &gradient,
+                      .count = 1,
+                      .master = &master,
+                      .exp_avg = &exp_avg,
+                      .exp_avg_sq = &exp_avg_sq};
+  ASSERT_TRUE(AdamWUpdate(StepNumber(1), chunk).ok());
   EXPECT_EQ(master, 2.0f);
-  ASSERT_TRUE(AdamWUpdate(StepNumber(1), true, &gradient, 1, &master, &exp_avg,
-                          &exp_avg_sq)
-                  .ok());
+  chunk.weight_decay = true;
+  ASSERT_TRUE(AdamWUpdate(StepNumber(1), chunk).ok());
   EXPECT_NEAR(master, 2.0f * (1 - 1e-3f), 1e-6f);
 }
 

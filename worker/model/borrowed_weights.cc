@@ -21,8 +21,8 @@ absl::Status CheckAligned(const void* data, const std::string& what) {
 
 absl::Status BorrowParameters(int64_t layer,
                               const std::vector<ParameterSpec>& parameters,
-                              const LayerWeights& weights, DType dtype,
-                              const at::Device& device, bool requires_grad,
+                              const LayerWeights& weights,
+                              const BorrowOptions& options,
                               LayerTensors* tensors) {
   for (const ParameterSpec& parameter : parameters) {
     const void* data = weights.weight[static_cast<int>(parameter.role)];
@@ -32,8 +32,8 @@ absl::Status BorrowParameters(int64_t layer,
     }
     RETURN_IF_ERROR(CheckAligned(data, parameter.name));
     (*tensors)[parameter.role] =
-        BorrowTensor(data, parameter.shape, dtype, device)
-            .requires_grad_(requires_grad);
+        BorrowTensor(data, parameter.shape, options.dtype, options.device)
+            .requires_grad_(options.requires_grad);
   }
   return absl::OkStatus();
 }

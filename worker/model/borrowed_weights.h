@@ -22,13 +22,18 @@ namespace roundhouse::worker {
 // products have equal bits for equal alignments only.
 absl::Status CheckAligned(const void* data, const std::string& what);
 
-// Adds `parameters` of `layer` to `tensors`, as leaves of autograd where
-// `requires_grad`.  INVALID_ARGUMENT naming the parameter that `weights` lacks
-// or has unaligned.
+struct BorrowOptions {
+  DType dtype = DType::kF32;
+  at::Device device = at::kCPU;
+  bool requires_grad = false;  // leaves of autograd
+};
+
+// Adds `parameters` of `layer` to `tensors`.  INVALID_ARGUMENT naming the
+// parameter that `weights` lacks or has unaligned.
 absl::Status BorrowParameters(int64_t layer,
                               const std::vector<ParameterSpec>& parameters,
-                              const LayerWeights& weights, DType dtype,
-                              const at::Device& device, bool requires_grad,
+                              const LayerWeights& weights,
+                              const BorrowOptions& options,
                               LayerTensors* tensors);
 
 struct HeadTensors {

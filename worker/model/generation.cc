@@ -125,8 +125,9 @@ absl::StatusOr<LayerTensors> TorchGenerationRun::BorrowWeights(
        TrainingUnitsOfLayer(options_.config, options_.adapter, layer)) {
     RETURN_IF_ERROR(BorrowParameters(
         layer, units_[static_cast<size_t>(unit)].parameters, weights,
-        UnitDType(options_.config, options_.dtype, unit), device_,
-        /*requires_grad=*/false, &tensors));
+        {.dtype = UnitDType(options_.config, options_.dtype, unit),
+         .device = device_},
+        &tensors));
   }
   return tensors;
 }

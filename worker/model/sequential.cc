@@ -299,10 +299,13 @@ absl::Status SequentialTrainer::UpdateParameter(const ParameterSpec& parameter,
     if (clip_factor != 1.0f) {
       for (float& value : clipped) value *= clip_factor;
     }
-    RETURN_IF_ERROR(AdamWUpdate(step, parameter.weight_decay, clipped.data(),
-                                count, state.master.data() + at,
-                                state.exp_avg.data() + at,
-                                state.exp_avg_sq.data() + at));
+    RETURN_IF_ERROR(
+        AdamWUpdate(step, {.gradient = clipped.data(),
+                           .count = count,
+                           .master = state.master.data() + at,
+                           .exp_avg = state.exp_avg.data() + at,
+                           .exp_avg_sq = state.exp_avg_sq.data() + at,
+                           .weight_decay = parameter.weight_decay}));
   }
   return absl::OkStatus();
 }

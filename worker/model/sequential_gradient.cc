@@ -9,12 +9,16 @@
 namespace roundhouse::worker {
 namespace {
 
+void AddTo(const float* from, int64_t count, float* into) {
+  for (int64_t i = 0; i < count; ++i) into[i] += from[i];
+}
+
 void CopyOrAdd(bool copy, const float* from, int64_t count, float* into) {
   if (copy) {
     std::copy_n(from, count, into);
-    return;
+  } else {
+    AddTo(from, count, into);
   }
-  for (int64_t i = 0; i < count; ++i) into[i] += from[i];
 }
 
 }  // namespace
@@ -70,12 +74,12 @@ void SequentialGradient::AddEmbeddingTokens(const int32_t* tokens,
 
 void SequentialGradient::Add(const SequentialGradient& right) {
   for (size_t unit = 0; unit < dense_.size(); ++unit) {
-    CopyOrAdd(false, right.dense_[unit].data(),
-              static_cast<int64_t>(dense_[unit].size()), dense_[unit].data());
+    AddTo(right.dense_[unit].data(), static_cast<int64_t>(dense_[unit].size()),
+          dense_[unit].data());
   }
   for (const auto& [token, addend] : right.embedding_rows_) {
     const auto [row, is_new] = embedding_rows_.try_emplace(token, addend);
-    if (!is_new) CopyOrAdd(false, addend.data(), hidden_, row->second.data());
+    if (!is_new) AddTo(addend.data(), hidden_, row->second.data());
   }
 }
 
@@ -89,7 +93,7 @@ void SequentialGradient::Round(int unit, DType dtype) {
 void SequentialGradient::AddTiedRows() {
   if (!tied_) return;
   for (const auto& [token, row] : embedding_rows_) {
-    CopyOrAdd(false, row.data(), hidden_, dense_[0].data() + token * hidden_);
+    AddTo(row.data(), hidden_, dense_[0].data() + token * hidden_);
   }
   embedding_rows_.clear();
 }

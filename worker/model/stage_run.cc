@@ -159,12 +159,17 @@ absl::StatusOr<LayerTensors> TorchStageRun::BorrowWeights(
     int64_t layer, const LayerWeights& weights) const {
   const bool has_backward = options_.keep != Keep::kNothing;
   LayerTensors tensors;
-  RETURN_IF_ERROR(BorrowParameters(layer, DecoderParameters(layer), weights,
-                                   options_.dtype, device_,
-                                   has_backward && !HasAdapter(), &tensors));
+  RETURN_IF_ERROR(
+      BorrowParameters(layer, DecoderParameters(layer), weights,
+                       {.dtype = options_.dtype,
+                        .device = device_,
+                        .requires_grad = has_backward && !HasAdapter()},
+                       &tensors));
   if (HasAdapter()) {
     RETURN_IF_ERROR(BorrowParameters(layer, Trainable(layer), weights,
-                                     DType::kF32, device_, has_backward,
+                                     {.dtype = DType::kF32,
+                                      .device = device_,
+                                      .requires_grad = has_backward},
                                      &tensors));
   }
   return tensors;

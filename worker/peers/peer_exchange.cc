@@ -242,7 +242,7 @@ void PeerExchange::DoExchange(const wire::PeerSums& command) {
                wire::SliceDown{.slot = command.slot,
                                .group = command.group,
                                .unit = command.unit,
-                               .whole = whole ? 1u : 0u,
+                               .whole = whole,
                                .time_ns = MonotonicNs()});
 }
 

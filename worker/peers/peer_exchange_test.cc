@@ -77,7 +77,7 @@ class PeersTest : public testing::TestWithParam<DType> {
     const wire::RunSlot& whole = slots_[1];
     wire::RunSlot part = whole;
     part.slot = 100 + begin;
-    part.hold_sums = 1;
+    part.sums = wire::SumPlace::kDevice;
     part.micro_batches.assign(whole.micro_batches.begin() + begin,
                               whole.micro_batches.begin() + end);
     part.outputs.clear();
@@ -219,7 +219,7 @@ TEST_P(PeersTest, SlicesAreWhatTheHostWouldAddUp) {
       const auto down = fleet[i]->Await<wire::SliceDown>();
       EXPECT_EQ(down.slot, parts[i].slot);
       EXPECT_EQ(down.unit, unit.unit);
-      EXPECT_EQ(down.whole, 1u);
+      EXPECT_TRUE(down.whole);
       gradient += job_.Bytes(exchanges[i].slice);
     }
     EXPECT_TRUE(gradient == ExpectedGradient(unit.unit, parts));
@@ -326,7 +326,7 @@ TEST_P(PeersTest, AWorkerThatDiesEndsTheGroupForTheOthers) {
 TEST_P(PeersTest, HeldSumsMakeRoom) {
   const wire::RunSlot first = Part(0, 3);
   wire::RunSlot second = Part(3, 7);
-  second.hold_sums = 0;
+  second.sums = wire::SumPlace::kHost;
   const JobTables tables = **ReadJobTables(job_.arena(), job_.layout_offset());
   const auto bytes = [&](const wire::RunSlot& slot) {
     return PlanSlot(slot, tables, SlotTestJob::kArenaBytes, {1 << 30})
@@ -347,7 +347,7 @@ TEST_P(PeersTest, HeldSumsMakeRoom) {
 TEST_P(PeersTest, ASliceStaysWhereItIsWhenMemoryIsWanted) {
   const std::vector<wire::RunSlot> parts = {Part(0, 3), Part(3, 7)};
   wire::RunSlot behind = Part(3, 7);
-  behind.hold_sums = 0;
+  behind.sums = wire::SumPlace::kHost;
   behind.slot = 200;
   const JobTables tables = **ReadJobTables(job_.arena(), job_.layout_offset());
   const auto bytes = [&](const wire::RunSlot& slot) {

@@ -28,7 +28,7 @@ StageRunOptions OptionsOf(const wire::RunSlot& command, const JobTables& tables,
   options.row_tokens = micro_batch.row_tokens;
   options.keep = KeepOf(command);
   options.head_token_chunk = tables.head_token_chunk;
-  options.train = command.train != 0;
+  options.train = command.mode == wire::StepMode::kTrain;
   options.seed = tables.seed;
   options.step = command.step;
   options.micro_batch = micro_batch.step_index;
@@ -36,15 +36,15 @@ StageRunOptions OptionsOf(const wire::RunSlot& command, const JobTables& tables,
   return options;
 }
 
-const char* NameOf(wire::SlotKind kind) {
+const char* NameOf(SlotKind kind) {
   switch (kind) {
-    case wire::SlotKind::kForward:
+    case SlotKind::kForward:
       return "forward";
-    case wire::SlotKind::kFused:
+    case SlotKind::kFused:
       return "fused";
-    case wire::SlotKind::kBackward:
+    case SlotKind::kBackward:
       return "backward";
-    case wire::SlotKind::kEvaluate:
+    case SlotKind::kEvaluate:
       return "evaluate";
   }
   return "slot";
@@ -99,13 +99,12 @@ absl::Status SlotComputation::Start() {
                        slot_, {UploadName::Kind::kInput, 0}, &waited_ns));
   record_.started_ns = MonotonicNs();
   SplitFirstWait(input);
-  context_.outbox.Send(
-      slot_.attempt,
-      wire::SlotStarted{.slot = command_.slot,
-                        .received_ns = slot_.received_ns,
-                        .time_ns = record_.started_ns,
-                        .fills_bubble = context_.fills_bubble ? 1u : 0u,
-                        .waits = std::exchange(waits_, {})});
+  context_.outbox.Send(slot_.attempt,
+                       wire::SlotStarted{.slot = command_.slot,
+                                         .received_ns = slot_.received_ns,
+                                         .time_ns = record_.started_ns,
+                                         .fills_bubble = context_.fills_bubble,
+                                         .waits = std::exchange(waits_, {})});
   KillPoint("slot.started");
   return absl::OkStatus();
 }
@@ -191,11 +190,12 @@ absl::Status SlotComputation::RunMicroBatch(size_t m) {
                                                  context_.stream.native())));
     RETURN_IF_ERROR(run->SetInput(input->data()));
     RETURN_IF_ERROR(SetPositions(*run, m));
-    RETURN_IF_ERROR(
-        Emit(m, command_.first_layer, false, [&](std::byte* output) {
-          return context_.stream.CopyOnDevice(
-              output, input->data(), command_.micro_batches[m].input.bytes);
-        }));
+    RETURN_IF_ERROR(Emit(m, command_.first_layer, wire::OutputKind::kActivation,
+                         [&](std::byte* output) {
+                           return context_.stream.CopyOnDevice(
+                               output, input->data(),
+                               command_.micro_batches[m].input.bytes);
+                         }));
     RETURN_IF_ERROR(Forward(*run, m));
     if (FaultPoint("slot.fault")) {
       RETURN_IF_ERROR(context_.stream.BreakDevice());
@@ -232,10 +232,10 @@ absl::Status SlotComputation::Forward(StageRun& run, size_t m) {
     ASSIGN_OR_RETURN(ComputeClock::Mark began, clock_.Now());
     RETURN_IF_ERROR(run.ForwardLayer(layer, weights));
     RETURN_IF_ERROR(
-        clock_.EndLayer(layer, LayerPass::kForward, std::move(began)));
-    RETURN_IF_ERROR(Emit(m, layer + 1, false, [&](std::byte* output) {
-      return run.CopyOutput(output);
-    }));
+        clock_.EndLayer(layer, PassDirection::kForward, std::move(began)));
+    RETURN_IF_ERROR(
+        Emit(m, layer + 1, wire::OutputKind::kActivation,
+             [&](std::byte* output) { return run.CopyOutput(output); }));
   }
   return absl::OkStatus();
 }
@@ -254,18 +254,18 @@ absl::Status SlotComputation::RunHead(StageRun& run, size_t m) {
                backward ? HeadMode::kLossAndGradient : HeadMode::kLossOnly,
                command_.loss_scale, &sums_));
   RETURN_IF_ERROR(clock_.EndLayer(
-      layer, backward ? LayerPass::kBackward : LayerPass::kForward,
+      layer, backward ? PassDirection::kBackward : PassDirection::kForward,
       std::move(began)));
   record_.results.push_back(
       {.loss_sum = result.loss_sum,
        .target_tokens = static_cast<uint64_t>(result.target_tokens),
-       .finite = result.finite ? 1u : 0u});
+       .finite = result.finite ? wire::Finite::kYes : wire::Finite::kNo});
   return backward ? sums_.FinishLayer(layer) : absl::OkStatus();
 }
 
 absl::Status SlotComputation::Backward(StageRun& run, size_t m) {
   sums_.BeginMicroBatch(m);
-  if (command_.kind == wire::SlotKind::kBackward) {
+  if (command_.kind == SlotKind::kBackward) {
     ASSIGN_OR_RETURN(DeviceBuffer* const gradient,
                      AwaitUpload({UploadName::Kind::kGradient, m},
                                  wire::WaitCause::kDependency));
@@ -279,19 +279,19 @@ absl::Status SlotComputation::Backward(StageRun& run, size_t m) {
     ASSIGN_OR_RETURN(ComputeClock::Mark began, clock_.Now());
     RETURN_IF_ERROR(run.BackwardLayer(layer, &sums_));
     RETURN_IF_ERROR(clock_.EndLayer(static_cast<uint32_t>(layer),
-                                    LayerPass::kBackward, std::move(began)));
+                                    PassDirection::kBackward,
+                                    std::move(began)));
     RETURN_IF_ERROR(sums_.FinishLayer(layer));
   }
-  return Emit(m, command_.first_layer, true,
+  return Emit(m, command_.first_layer, wire::OutputKind::kGradient,
               [&](std::byte* output) { return run.CopyInputGradient(output); });
 }
 
 absl::Status SlotComputation::Emit(size_t m, uint32_t boundary,
-                                   bool is_gradient, const Fill& fill) {
+                                   wire::OutputKind kind, const Fill& fill) {
   for (uint32_t o : slot_.plan.micro_batches[m].outputs) {
     const wire::SlotOutput& output = command_.outputs[o];
-    if (output.boundary != boundary ||
-        (output.is_gradient != 0) != is_gradient) {
+    if (output.boundary != boundary || output.kind != kind) {
       continue;
     }
     RETURN_IF_ERROR(EmitOutput(o, fill));
@@ -325,7 +325,8 @@ absl::Status SlotComputation::EmitOutput(uint32_t o, const Fill& fill) {
 
 CopyPriority SlotComputation::PriorityOf(const wire::SlotOutput& output) const {
   const bool last = output.micro_batch + 1 == command_.micro_batches.size();
-  return last && output.is_gradient != 0 && output.boundary == 0
+  return last && output.kind == wire::OutputKind::kGradient &&
+                 output.boundary == 0
              ? CopyPriority::kBulk
              : CopyPriority::kActivation;
 }
@@ -368,7 +369,8 @@ absl::Status SlotComputation::SendSum(size_t unit, uint32_t contribution,
         command_.contribution_dtype));
     GiveSum(unit, sum);
   }
-  if (command_.hold_sums != 0) return HoldSum(unit, contribution, down);
+  if (command_.sums == wire::SumPlace::kDevice)
+    return HoldSum(unit, contribution, down);
   return Send({.pool = pool,
                .buffer = down,
                .part = {CopiedPart::Kind::kSum, unit},

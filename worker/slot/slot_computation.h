@@ -75,7 +75,7 @@ class SlotComputation : private SumStore {
 
   using Fill = std::function<absl::Status(std::byte*)>;
   // Downloads the micro-batch's outputs at `boundary`, written by `fill`.
-  absl::Status Emit(size_t m, uint32_t boundary, bool is_gradient,
+  absl::Status Emit(size_t m, uint32_t boundary, wire::OutputKind kind,
                     const Fill& fill);
   absl::Status EmitOutput(uint32_t output, const Fill& fill);
   // After what was queued so far.

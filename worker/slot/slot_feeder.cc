@@ -111,7 +111,7 @@ void SlotFeeder::EndSlot(const SlotState& slot) {
     KillPoint("slot.done.after");
   } else if (!slot.failure.ok()) {
     EndProcessIfLost(slot.failure);
-    if (slot.command.again == 0) EndProcessIfExhausted(slot.failure);
+    if (!slot.command.again) EndProcessIfExhausted(slot.failure);
     outbox_.Send(slot.attempt,
                  wire::FailedWith(slot.command.slot, slot.failure));
   } else {

@@ -17,21 +17,30 @@
 
 namespace roundhouse::worker {
 
+// What the feeder works with; all outlive it.
+struct FeederContext {
+  SlotBoard& board;
+  CopyQueue& uploads;
+  HeldSums& held;
+  Device& device;
+  wire::Arena& arena;
+  wire::Doorbell& doorbell;  // the worker's
+  Outbox& outbox;
+  Pulse& pulse;
+};
+
 class SlotFeeder {
  public:
-  // All references outlive it.  `index` is the worker's doorbell.
-  SlotFeeder(SlotBoard& board, CopyQueue& uploads, HeldSums& held,
-             Device& device, wire::Arena& arena, int index, Outbox& outbox,
-             Pulse& pulse)
-      : board_(board),
-        uploads_(uploads),
-        held_(held),
-        device_(device),
-        arena_(arena),
-        doorbell_(arena.doorbells().bell[index]),
-        outbox_(outbox),
-        pulse_(pulse),
-        feed_(arena, doorbell_) {}
+  explicit SlotFeeder(const FeederContext& context)
+      : board_(context.board),
+        uploads_(context.uploads),
+        held_(context.held),
+        device_(context.device),
+        arena_(context.arena),
+        doorbell_(context.doorbell),
+        outbox_(context.outbox),
+        pulse_(context.pulse),
+        feed_(arena_, doorbell_) {}
 
   // Until the board stops.
   void Run();

@@ -45,8 +45,15 @@ absl::Status SlotRunner::Start(int index) {
                      PeerExchange::Create(device_, board_, *held_, *downloads_,
                                           arena_, outbox_));
   }
-  feeder_ = std::make_unique<SlotFeeder>(board_, *uploads_, *held_, device_,
-                                         arena_, index, outbox_, pulse_);
+  feeder_ = std::make_unique<SlotFeeder>(
+      FeederContext{.board = board_,
+                    .uploads = *uploads_,
+                    .held = *held_,
+                    .device = device_,
+                    .arena = arena_,
+                    .doorbell = arena_.doorbells().bell[index],
+                    .outbox = outbox_,
+                    .pulse = pulse_});
   feeder_thread_ = std::thread([this] { feeder_->Run(); });
   // Before the thread, which may come late: from now on it could compute.
   idle_since_ns_ = MonotonicNs();

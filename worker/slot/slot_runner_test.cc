@@ -78,9 +78,11 @@ class SlotRunnerTest : public testing::Test {
   }
   // The round's last stage as an evaluation has it, the others without dropout.
   wire::RunSlot Evaluation() {
-    for (wire::RunSlot& slot : slots_) slot.train = 0;
+    for (wire::RunSlot& slot : slots_) {
+      slot.mode = wire::StepMode::kEvaluate;
+    }
     wire::RunSlot evaluate = slots_[2];
-    evaluate.kind = wire::SlotKind::kEvaluate;
+    evaluate.kind = SlotKind::kEvaluate;
     evaluate.outputs.clear();
     evaluate.contributions.clear();
     return evaluate;
@@ -230,7 +232,7 @@ TEST_F(SlotRunnerTest, BackwardBytesAndTimesAreCounted) {
 // direction do not overlap, across slots neither.
 TEST_F(SlotRunnerTest, ATracedSlotTellsItsCopies) {
   RaiseAll();
-  slots_[1].trace = slots_[2].trace = slots_[3].trace = 1;
+  slots_[1].trace = slots_[2].trace = slots_[3].trace = true;
   auto workers = Fleet(Start());
   const auto done = RunSlots(workers, slots_);
   EXPECT_TRUE(done.at(slots_[0].slot).copies.empty());
@@ -273,7 +275,7 @@ TEST_F(SlotRunnerTest, OnASlowLinkWhatIsWaitedForGoesFirst) {
   RaiseAll();
   wire::RunSlot& last = slots_.back();
   ASSERT_EQ(last.first_layer, 0u);
-  last.trace = 1;
+  last.trace = true;
   auto workers = Fleet(Start());
   RunSlots(workers, {slots_.begin(), slots_.end() - 1});
   TestWorkerOptions options;
@@ -665,7 +667,7 @@ TEST_F(SlotRunnerTest, ASlotThatFindsNoMemoryAgainFails) {
     return absl::ResourceExhaustedError("device memory is in pieces");
   });
   wire::RunSlot slot = slots_[0];
-  slot.again = 1;
+  slot.again = true;
   const wire::Body end = worker->End(worker->Send(slot));
   EXPECT_EQ(std::get<wire::Failed>(end).code,
             static_cast<uint32_t>(absl::StatusCode::kResourceExhausted));
@@ -783,7 +785,7 @@ TEST_F(AdapterSlotTest, DropoutFollowsStepMicroBatchAndTrain) {
   other.micro_batches[1].step_index = 7;
   EXPECT_FALSE(output_of(other) == first);
   other = slot;
-  other.train = 0;
+  other.mode = wire::StepMode::kEvaluate;
   const std::string evaluated = output_of(other);
   EXPECT_FALSE(evaluated == first);
   other.step = 4;

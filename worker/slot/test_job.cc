@@ -139,7 +139,7 @@ void SlotTestJob::LayOut() {
   layout.model = wire::DimsOf(config_);
   layout.adapter = wire::DimsOf(shape_.adapter);
   layout.seed = kJobSeed;
-  layout.dtype = static_cast<uint32_t>(shape_.dtype);
+  layout.dtype = shape_.dtype;
   layout.head_token_chunk = 1024;
   layout.unit_count = static_cast<uint32_t>(units_.size());
   layout.parameter_count = parameter_count;
@@ -160,7 +160,7 @@ void SlotTestJob::LayOutUnit(size_t u, uint32_t first_parameter) {
   unit.first_parameter = first_parameter;
   unit.parameter_count = static_cast<uint32_t>(spec.parameters.size());
   unit.element_count = elements;
-  unit.dtype = static_cast<uint32_t>(DTypeOf(u));
+  unit.dtype = DTypeOf(u);
   unit.compute_offset = Allocate(elements * DTypeBytes(DTypeOf(u))).offset;
   unit.version_word_offset = Allocate(sizeof(wire::Word)).offset;
   std::vector<float> master(elements, 0.0f);
@@ -269,13 +269,13 @@ wire::RunSample SlotTestJob::MakeSample(
   return command;
 }
 
-wire::RunSlot SlotTestJob::NewSlot(wire::SlotKind kind, const Stage& stage,
+wire::RunSlot SlotTestJob::NewSlot(SlotKind kind, const Stage& stage,
                                    uint64_t pass) {
   wire::RunSlot slot;
   slot.job = kJob;
   slot.pass = pass;
   slot.step = kStep;
-  slot.train = 1;
+  slot.mode = wire::StepMode::kTrain;
   slot.kind = kind;
   slot.recompute = shape_.recompute;
   slot.first_layer = stage.first;
@@ -307,7 +307,7 @@ wire::RunSlot SlotTestJob::NewSlot(wire::SlotKind kind, const Stage& stage,
 }
 
 wire::RunSlot SlotTestJob::ForwardSlot(const Stage& stage, uint64_t pass) {
-  wire::RunSlot slot = NewSlot(wire::SlotKind::kForward, stage, pass);
+  wire::RunSlot slot = NewSlot(SlotKind::kForward, stage, pass);
   for (uint32_t m = 0; m < inputs_.size(); ++m) {
     for (uint32_t b = stage.first + 1; b <= stage.last + 1; ++b) {
       const auto cell = activations_.find({b, m});
@@ -323,8 +323,8 @@ wire::RunSlot SlotTestJob::ForwardSlot(const Stage& stage, uint64_t pass) {
 
 wire::RunSlot SlotTestJob::BackwardSlot(const Stage& stage, bool fused,
                                         uint64_t pass) {
-  wire::RunSlot slot = NewSlot(
-      fused ? wire::SlotKind::kFused : wire::SlotKind::kBackward, stage, pass);
+  wire::RunSlot slot =
+      NewSlot(fused ? SlotKind::kFused : SlotKind::kBackward, stage, pass);
   for (uint32_t m = 0; m < inputs_.size(); ++m) {
     wire::SlotMicroBatch& micro_batch = slot.micro_batches[m];
     if (fused) {
@@ -338,7 +338,7 @@ wire::RunSlot SlotTestJob::BackwardSlot(const Stage& stage, bool fused,
     if (output == gradients_.end()) continue;
     slot.outputs.push_back({.micro_batch = m,
                             .boundary = stage.first,
-                            .is_gradient = 1,
+                            .kind = wire::OutputKind::kGradient,
                             .buffer = output->second.buffer,
                             .raise = output->second.word});
   }

@@ -146,7 +146,7 @@ class SlotTestJob {
   // One layer's units, as a slot's.
   std::vector<wire::SlotUnit> UnitsOf(uint32_t layer) const;
   wire::SlotUnit UnitOf(uint32_t unit, uint32_t layer) const;
-  wire::RunSlot NewSlot(wire::SlotKind kind, const Stage& stage, uint64_t pass);
+  wire::RunSlot NewSlot(SlotKind kind, const Stage& stage, uint64_t pass);
   wire::RunSlot ForwardSlot(const Stage& stage, uint64_t pass);
   wire::RunSlot BackwardSlot(const Stage& stage, bool fused, uint64_t pass);
   void AddContributions(wire::RunSlot* slot);

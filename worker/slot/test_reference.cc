@@ -132,7 +132,7 @@ void SlotTestJob::CheckRound(const std::vector<wire::RunSlot>& slots,
       EXPECT_EQ(WordValue(output.raise), output.raise.value);
       const auto at =
           std::make_pair(output.boundary, size_t{output.micro_batch});
-      if (output.is_gradient == 0) {
+      if (output.kind == wire::OutputKind::kActivation) {
         EXPECT_TRUE(Bytes(output.buffer) == reference.activations.at(at))
             << "boundary " << output.boundary << " micro-batch "
             << output.micro_batch;
@@ -149,7 +149,7 @@ void SlotTestJob::CheckRound(const std::vector<wire::RunSlot>& slots,
                                given.first_group + given.group_count}))
           << "unit " << given.unit << " groups from " << given.first_group;
     }
-    if (slot.kind != wire::SlotKind::kFused) continue;
+    if (slot.kind != SlotKind::kFused) continue;
     const auto& results = done.at(slot.slot).results;
     ASSERT_EQ(results.size(), reference.results.size());
     for (size_t m = 0; m < results.size(); ++m) {

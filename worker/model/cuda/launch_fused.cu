@@ -198,8 +198,9 @@ cudaError_t Launch(const RmsNormGradientWork& work, cudaStream_t stream) {
   }
   const int64_t columns = (work.columns + kColumnThreads - 1) / kColumnThreads;
   const int64_t chunks = (work.rows + work.chunk_rows - 1) / work.chunk_rows;
+  constexpr bool kPacks = false;  // a thread adds up one column
   return WithElement<Elements>(
-      work.dtype, false, [&]<class Element, int kWidth>() {
+      work.dtype, kPacks, [&]<class Element, int kWidth>() {
         return LaunchKernel<RmsNormGradientWork>(&SumColumns<Element>, columns,
                                                  chunks, kColumnThreads, stream,
                                                  work);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/work_kinds.h"
 #include "torch/csrc/autograd/custom_function.h"
 
 namespace roundhouse::worker {
@@ -111,7 +112,8 @@ RopeWork::Strides StridesOf(const at::Tensor& x) {
 
 // x, turned or turned back.
 at::Tensor Turned(const FusedKernels& kernels, const at::Tensor& x,
-                  const at::Tensor& cos, const at::Tensor& sin, bool backward) {
+                  const at::Tensor& cos, const at::Tensor& sin,
+                  PassDirection direction) {
   const at::Tensor from = x.stride(3) == 1 ? x : x.contiguous();
   const int64_t rows = x.size(0), heads = x.size(1), tokens = x.size(2),
                 head_dim = x.size(3);
@@ -131,7 +133,7 @@ at::Tensor Turned(const FusedKernels& kernels, const at::Tensor& x,
   work.sin = sin.const_data_ptr();
   const bool by_row = cos.dim() == 4 && cos.size(0) > 1;
   work.table_row_stride = by_row ? tokens * head_dim : 0;
-  work.backward = backward;
+  work.backward = direction == PassDirection::kBackward;
   kernels.Run(work);
   return y;
 }
@@ -143,7 +145,7 @@ class RopeFunction : public torch::autograd::Function<RopeFunction> {
                             const at::Tensor& cos, const at::Tensor& sin) {
     Keep(context, kernels);
     context->save_for_backward({cos, sin});
-    return Turned(*kernels, x, cos, sin, /*backward=*/false);
+    return Turned(*kernels, x, cos, sin, PassDirection::kForward);
   }
 
   static variable_list backward(AutogradContext* context,
@@ -151,7 +153,7 @@ class RopeFunction : public torch::autograd::Function<RopeFunction> {
     const variable_list saved = context->get_saved_variables();
     return {at::Tensor(),
             Turned(KernelsOf(context), gradients[0], saved[0], saved[1],
-                   /*backward=*/true),
+                   PassDirection::kBackward),
             at::Tensor(), at::Tensor()};
   }
 };

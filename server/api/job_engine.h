@@ -1,7 +1,7 @@
 // What the API needs done by whoever runs jobs.  Reading goes to the job store;
 // this is everything else.  server/jobs implements it; tests have a fake.
-#ifndef ROUNDHOUSE_SERVER_API_ENGINE_H_
-#define ROUNDHOUSE_SERVER_API_ENGINE_H_
+#ifndef ROUNDHOUSE_SERVER_API_JOB_ENGINE_H_
+#define ROUNDHOUSE_SERVER_API_JOB_ENGINE_H_
 
 #include <cstdint>
 #include <memory>
@@ -114,4 +114,4 @@ class JobEngine {
 
 }  // namespace roundhouse
 
-#endif  // ROUNDHOUSE_SERVER_API_ENGINE_H_
+#endif  // ROUNDHOUSE_SERVER_API_JOB_ENGINE_H_

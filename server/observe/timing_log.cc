@@ -1,4 +1,4 @@
-#include "server/observe/sample_log.h"
+#include "server/observe/timing_log.h"
 
 #include <cmath>
 #include <utility>
@@ -8,30 +8,30 @@
 
 namespace roundhouse {
 
-absl::StatusOr<std::unique_ptr<SampleLog>> SampleLog::Create(
+absl::StatusOr<std::unique_ptr<TimingLog>> TimingLog::Create(
     const std::string& path) {
   std::ofstream file(path, std::ios::trunc);
   if (!file) {
     return absl::InvalidArgumentError(
         absl::StrCat("--sample-log: cannot write ", path));
   }
-  return std::unique_ptr<SampleLog>(new SampleLog(std::move(file)));
+  return std::unique_ptr<TimingLog>(new TimingLog(std::move(file)));
 }
 
-bool SampleLog::Room() {
-  if (samples_ == kMaxSamples) {
-    RH_LOG(kWarning) << "--sample-log: only the first " << kMaxSamples
+bool TimingLog::Room() {
+  if (lines_ == kMaxTimings) {
+    RH_LOG(kWarning) << "--sample-log: only the first " << kMaxTimings
                      << " samples are kept";
   }
-  return samples_++ < kMaxSamples;
+  return lines_++ < kMaxTimings;
 }
 
-void SampleLog::AddDispatch(double seconds) {
+void TimingLog::AddDispatch(double seconds) {
   if (!Room()) return;
   file_ << "dispatch," << std::llround(seconds * 1e9) << '\n';
 }
 
-void SampleLog::AddSlot(int device, const wire::SlotDone& done) {
+void TimingLog::AddSlot(int device, const wire::SlotDone& done) {
   if (!Room()) return;
   file_ << "slot," << device << ',' << done.started_ns << ',' << done.ended_ns
         << ',' << done.wait_ns << ',' << done.h2d_ns << ',' << done.compute_ns
@@ -43,12 +43,12 @@ void SampleLog::AddSlot(int device, const wire::SlotDone& done) {
   }
 }
 
-void SampleLog::AddHostOp(const wire::HostOpDone& done) {
+void TimingLog::AddHostOp(const wire::HostOpDone& done) {
   if (!Room()) return;
   file_ << "host," << done.started_ns << ',' << done.ended_ns << '\n';
 }
 
-void SampleLog::AddStep(int64_t step, int64_t now_ns) {
+void TimingLog::AddStep(int64_t step, int64_t now_ns) {
   if (!Room()) return;
   file_ << "step," << step << ',' << now_ns << std::endl;
 }

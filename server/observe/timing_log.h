@@ -10,8 +10,8 @@
 //
 // Numbers are nanoseconds; points in time are CLOCK_MONOTONIC.
 // Thread-compatible; runs on the event loop's thread.
-#ifndef ROUNDHOUSE_SERVER_OBSERVE_SAMPLE_LOG_H_
-#define ROUNDHOUSE_SERVER_OBSERVE_SAMPLE_LOG_H_
+#ifndef ROUNDHOUSE_SERVER_OBSERVE_TIMING_LOG_H_
+#define ROUNDHOUSE_SERVER_OBSERVE_TIMING_LOG_H_
 
 #include <cstdint>
 #include <fstream>
@@ -25,12 +25,12 @@
 namespace roundhouse {
 
 // What comes after this many lines is left out, and a warning says so.
-inline constexpr int64_t kMaxSamples = 4'000'000;
+inline constexpr int64_t kMaxTimings = 4'000'000;
 
-class SampleLog {
+class TimingLog {
  public:
   // Replaces the file.  INVALID_ARGUMENT naming `path` when it can't.
-  static absl::StatusOr<std::unique_ptr<SampleLog>> Create(
+  static absl::StatusOr<std::unique_ptr<TimingLog>> Create(
       const std::string& path);
 
   void AddDispatch(double seconds);
@@ -40,13 +40,13 @@ class SampleLog {
   void AddStep(int64_t step, int64_t now_ns);
 
  private:
-  explicit SampleLog(std::ofstream file) : file_(std::move(file)) {}
+  explicit TimingLog(std::ofstream file) : file_(std::move(file)) {}
   bool Room();
 
   std::ofstream file_;
-  int64_t samples_ = 0;
+  int64_t lines_ = 0;
 };
 
 }  // namespace roundhouse
 
-#endif  // ROUNDHOUSE_SERVER_OBSERVE_SAMPLE_LOG_H_
+#endif  // ROUNDHOUSE_SERVER_OBSERVE_TIMING_LOG_H_

@@ -1,4 +1,4 @@
-#include "server/observe/sample_log.h"
+#include "server/observe/timing_log.h"
 
 #include <sstream>
 
@@ -14,10 +14,10 @@ std::string Contents(const std::string& path) {
   return text.str();
 }
 
-TEST(SampleLogTest, WritesOneLineASample) {
+TEST(TimingLogTest, WritesOneLineASample) {
   const std::string path = testing::TempDir() + "/samples.csv";
   {
-    auto log = SampleLog::Create(path);
+    auto log = TimingLog::Create(path);
     ASSERT_TRUE(log.ok()) << log.status();
     (*log)->AddDispatch(12.5e-6);
     wire::SlotDone slot;
@@ -43,8 +43,8 @@ TEST(SampleLogTest, WritesOneLineASample) {
             "step,7,1000\n");
 }
 
-TEST(SampleLogTest, NamesTheFileThatCannotBeWritten) {
-  const auto log = SampleLog::Create("/nowhere/samples.csv");
+TEST(TimingLogTest, NamesTheFileThatCannotBeWritten) {
+  const auto log = TimingLog::Create("/nowhere/samples.csv");
   ASSERT_FALSE(log.ok());
   EXPECT_NE(log.status().message().find("/nowhere/samples.csv"),
             std::string::npos);
