@@ -163,7 +163,7 @@ absl::Status FillPlaces(const Settings& settings,
                               "worker/probe/roundhouse-gpu-probe"));
   options.prepare_script = settings.Get(
       "prepare-script",
-      FindBeside(program, "prepare.py", "server/dataset/prepare.py"));
+      FindBeside(program, "prepare.py", "server/prepare/prepare.py"));
   options.python =
       settings.Get("python", Lookup(environment, "ROUNDHOUSE_PYTHON",
                                     cache + "/roundhouse/venv/bin/python"));

@@ -7,7 +7,7 @@
 // tests/integration/file_sites_test.py fails at what the processes do to files
 // without one.  SQLite's own files are one site more, which has no faults here.
 //
-// The sites of the dataset helper are those of server/dataset/prepare_disk.py;
+// The sites of the dataset helper are those of server/prepare/common/disk.py;
 // a test compares the two lists.
 #ifndef ROUNDHOUSE_BASE_FILES_FILE_SITE_H_
 #define ROUNDHOUSE_BASE_FILES_FILE_SITE_H_

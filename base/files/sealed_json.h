@@ -5,7 +5,7 @@
 //
 // The digits are of every byte behind that field, so that any flipped bit of
 // the file shows, in white space too.  It is still JSON.  Files of older
-// versions have no seal.  server/dataset/prepare_disk.py writes the same.
+// versions have no seal.  server/prepare/common/disk.py writes the same.
 //
 // Pure functions.
 #ifndef ROUNDHOUSE_BASE_FILES_SEALED_JSON_H_

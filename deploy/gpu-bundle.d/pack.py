@@ -38,13 +38,14 @@ PROGRAMS = (
 )
 FILES = (
     "LICENSE", "deploy/common.sh", "deploy/gpu-check",
-    "deploy/gpu-check.d/*.py", "server/dataset/prepare*.py",
+    "deploy/gpu-check.d/*.py", "server/prepare/prepare*.py",
+    "server/prepare/*/*.py",
     "scheduler/testdata/models/*/config.json", "tests/integration/harness.py",
     "tests/parity/export_check.py", "tests/parity/generate.py",
     "tests/parity/generate_adapters.py", "tests/parity/interchange_test.py",
     "tests/parity/job_check.py", "tests/parity/goldens/**/*.*",
 )
-LEFT_OUT = re.compile(r"prepare_.*test\.py|prepare_testing\.py|parts_test\.py")
+LEFT_OUT = re.compile(r"server/prepare/.*_test(ing)?\.py|.*/parts_test\.py")
 MODULES = ("tokenizers", "jinja2", "markupsafe")
 # What every machine has that has g++'s runtime.
 SYSTEM = {"linux-vdso.so.1", "libc.so.6", "libm.so.6", "libgcc_s.so.1",
@@ -102,17 +103,22 @@ def strip_library(path):
     path.chmod(0o644)
 
 
+def named_files(pattern):
+    """What one of FILES means, from the root of the tree."""
+    found = [path.relative_to(ROOT) for path in sorted(ROOT.glob(pattern))]
+    return [path for path in found if not LEFT_OUT.fullmatch(path.as_posix())]
+
+
 def add_files(folder):
     for pattern in FILES:
-        found = sorted(path for path in ROOT.glob(pattern)
-                       if not LEFT_OUT.fullmatch(path.name))
+        found = named_files(pattern)
         if not found:
             sys.exit(f"{ROOT} has no {pattern}")
         for path in found:
-            target = folder / path.relative_to(ROOT)
+            target = folder / path
             target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, target)
-            target.chmod(0o755 if os.access(path, os.X_OK) else 0o644)
+            shutil.copyfile(ROOT / path, target)
+            target.chmod(0o755 if os.access(ROOT / path, os.X_OK) else 0o644)
 
 
 def add_modules(folder):

@@ -52,6 +52,18 @@ class PackTest(unittest.TestCase):
         for name in pack.carried(WORKER):
             self.assertNotRegex(name, r"torch|c10|cuda|cudart|stdc\+\+|libc\.")
 
+    def test_the_dataset_helper_goes_along_without_its_tests(self):
+        found = {path.as_posix() for pattern in pack.FILES
+                 if pattern.startswith("server/")
+                 for path in pack.named_files(pattern)}
+        there = {path.relative_to(ROOT).as_posix()
+                 for path in (ROOT / "server/prepare").rglob("*.py")
+                 if "test" not in path.name}
+        self.assertEqual(found, there)
+        self.assertIn("server/prepare/prepare.py", found)
+        for name in ("prepare_testing", "prepare_test", "rows/nasty_test"):
+            self.assertTrue(pack.LEFT_OUT.fullmatch(f"server/prepare/{name}.py"))
+
     def test_the_same_files_are_the_same_archive(self):
         (self.folder / "in").mkdir()
         (self.folder / "in/file").write_text("text")

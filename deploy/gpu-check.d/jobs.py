@@ -91,7 +91,7 @@ def daemon_of(run, scratch, **more):
         run.program(program)
     daemon = scratch.daemon(metrics_listen="127.0.0.1:0",
                             **{**flags(run), **more})
-    daemon.fixed["prepare_script"] = ROOT / "server/dataset/prepare.py"
+    daemon.fixed["prepare_script"] = ROOT / "server/prepare/prepare.py"
     daemon.fixed["gpu_probe"] = with_libraries(
         daemon.folder, run, "worker/probe/roundhouse-gpu-probe")
     daemon.fixed["worker_program"] = with_libraries(

@@ -1,4 +1,4 @@
-// Prepared rows on disk (server/dataset/prepare.py writes them), mapped
+// Prepared rows on disk (server/prepare/prepare.py writes them), mapped
 // read-only, and the order in which a job takes them.
 //
 // A row is what a batch counts: with packing some whole sequences one after

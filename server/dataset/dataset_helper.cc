@@ -91,7 +91,7 @@ absl::Status HelperError(int wait_status, const std::string& errors) {
       "the dataset helper ", DescribeExit(wait_status), ": ", errors));
 }
 
-// As prepare_limits.py reads it.
+// As server/prepare/common/limits.py reads it.
 std::string Limits() {
   const nlohmann::json limits = {{"parent", getpid()},
                                  {"memory_bytes", kHelperMemoryBytes},

@@ -1,4 +1,4 @@
-// One run of server/dataset/prepare.py or a script beside it: a short-lived
+// One run of server/prepare/prepare.py or a script beside it: a short-lived
 // child, supervised from the event loop's thread.
 //
 // What it prints on stdout says that it is alive, and belongs to the caller;

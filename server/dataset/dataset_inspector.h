@@ -1,4 +1,4 @@
-// Reads datasets for people who have no job yet: server/dataset/prepare.py with
+// Reads datasets for people who have no job yet: server/prepare/prepare.py with
 // --validate or --preview, one supervised child for each question.
 //
 // Few children run at once, previews and small datasets in slots of their own

@@ -1,8 +1,9 @@
 // What one run of the dataset helper may take, and how many may run.
 //
 // The helper puts its limits on itself before it reads anything of a user
-// (prepare_limits.py, which also has those of one template and one batch, and
-// prepare_files.py those of files); the daemon watches time and silence.
+// (server/prepare/common/limits.py, which also has those of one template and
+// one batch, and files.py there those of files); the daemon watches time and
+// silence.
 #ifndef ROUNDHOUSE_SERVER_DATASET_HELPER_LIMITS_H_
 #define ROUNDHOUSE_SERVER_DATASET_HELPER_LIMITS_H_
 

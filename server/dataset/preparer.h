@@ -1,4 +1,4 @@
-// Runs server/dataset/prepare.py for one job: the training split, then the
+// Runs server/prepare/prepare.py for one job: the training split, then the
 // validation split with the bigram baseline, one child after the other.  A
 // child that can't be started for want of descriptors, processes or memory is
 // tried again until it can; one that somebody else killed is started again, at

@@ -17,7 +17,7 @@
 namespace roundhouse {
 namespace {
 
-// The columns of all formats (prepare_formats.py's; a test compares them).
+// The columns of all formats (rows/formats.py's; a test compares them).
 constexpr const char* kColumns[] = {"chat_template_kwargs",
                                     "completion",
                                     "conversations",

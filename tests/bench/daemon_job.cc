@@ -25,7 +25,7 @@ std::vector<std::string> DaemonCommand(const DaemonJob& job) {
   std::vector<std::string> command = {
       job.root + "/server/roundhoused", "--state-dir=" + job.run + "/state",
       absl::StrCat("--listen=unix:", job.run, "/socket"),
-      "--prepare-script=" + job.root + "/server/dataset/prepare.py",
+      "--prepare-script=" + job.root + "/server/prepare/prepare.py",
       "--sample-log=" + job.run + "/samples.csv"};
   command.insert(command.end(), job.flags.begin(), job.flags.end());
   return command;

@@ -31,7 +31,7 @@ import threading
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-PREPARE = ROOT / "server/dataset/prepare.py"
+PREPARE = ROOT / "server/prepare/prepare.py"
 MAX_LENGTH = 1024
 VOCABULARY = 8000
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]

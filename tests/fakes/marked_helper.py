@@ -2,13 +2,14 @@
 
     marked_helper.py SCRIPT [ARGUMENT...]
 
-Every call of the helper's door (server/dataset/prepare_disk.py) is marked with
+Every call of the helper's door (server/prepare/common/disk.py) is marked with
 the site that it is given, as base/files marks the daemon's. The helper itself
 knows nothing of that: tests/fakes/file_interposer.cc must be preloaded.
 """
 
 import ctypes
 import functools
+import importlib
 import os
 import runpy
 import sys
@@ -35,7 +36,7 @@ def marked(method):
 def main():
     sys.argv = sys.argv[1:]
     sys.path[0] = os.path.dirname(os.path.abspath(sys.argv[0]))
-    door = __import__("prepare_disk").Disk
+    door = importlib.import_module("common.disk").Disk
     for name, method in list(vars(door).items()):
         if not name.startswith("_"):
             setattr(door, name, marked(method))

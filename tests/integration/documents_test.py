@@ -69,7 +69,7 @@ class Place:
             bin_folder / "roundhoused", harness.ROOT / "server/roundhoused",
             "--metrics-listen=127.0.0.1:0", f"--python={sys.executable}",
             f"--worker-program={harness.ROOT / 'worker/roundhouse-worker'}",
-            f"--prepare-script={harness.ROOT / 'server/dataset/prepare.py'}")
+            f"--prepare-script={harness.ROOT / 'server/prepare/prepare.py'}")
         runtime = folder / "run"
         runtime.mkdir()
         self.environment = {

@@ -102,7 +102,8 @@ class LibraryTest(unittest.TestCase):
                             if call.path.startswith(str(self.root))))
 
     def test_calls_are_reported_with_the_sites_that_they_are_at(self):
-        (self.root / "prepare_disk.py").write_text(
+        (self.root / "common").mkdir()
+        (self.root / "common/disk.py").write_text(
             "import os\n"
             "class Disk:\n"
             "    def make(self, site, path):\n"
@@ -115,7 +116,7 @@ class LibraryTest(unittest.TestCase):
             "disk = Disk()\n")
         (self.root / "prepare.py").write_text(
             "import os, socket, sys\n"
-            "from prepare_disk import disk\n"
+            "from common.disk import disk\n"
             "disk.make('one', 'folder')\n"
             "os.link('folder/file', 'jobs.db-wal')\n"
             "os.rename('folder/file', 'new')\n"

@@ -259,7 +259,7 @@ class Daemon:
         self.fixed = {"state_dir": self.state, "data_root": data_root,
                       "listen": f"unix:{self.socket}",
                       "worker_program": ROOT / "worker/roundhouse-worker",
-                      "prepare_script": ROOT / "server/dataset/prepare.py",
+                      "prepare_script": ROOT / "server/prepare/prepare.py",
                       "python": sys.executable}
 
     # Life.

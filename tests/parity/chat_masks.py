@@ -2,7 +2,7 @@
 text, token ids and the mask of what the assistant says.
 
     chat_masks.py              compares random conversations, 2,000 a family
-    chat_masks.py --write FILE writes goldens for server/dataset/prepare_chat_test
+    chat_masks.py --write FILE writes goldens for //server/prepare/tokens:chat_test
 
 transformers tells what is the assistant's only by {% generation %}, so that it
 gets each family's template with those tags; the helper gets it without. Run in
@@ -16,10 +16,10 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "server/dataset"))
+sys.path.insert(0, str(ROOT / "server/prepare"))
 import prepare_testing as families  # noqa: E402  found by the line before
-from prepare_formats import messages_row  # noqa: E402
-from prepare_tokens import Encoder  # noqa: E402
+from rows.formats import messages_row  # noqa: E402
+from tokens.encoder import Encoder  # noqa: E402
 from transformers import PreTrainedTokenizerFast  # noqa: E402
 
 COMPARED = 2000

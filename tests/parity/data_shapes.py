@@ -18,14 +18,14 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "server/dataset"))
+sys.path.insert(0, str(ROOT / "server/prepare"))
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import chat_masks  # noqa: E402  found by the lines before
 import prepare_testing as families  # noqa: E402
 import pyarrow  # noqa: E402
 import pyarrow.parquet  # noqa: E402
-from prepare_rows import open_reader  # noqa: E402
-from prepare_tokens import Encoder  # noqa: E402
+from rows.dataset import open_reader  # noqa: E402
+from tokens.encoder import Encoder  # noqa: E402
 from transformers import AutoTokenizer  # noqa: E402
 
 COMPARED = 2000

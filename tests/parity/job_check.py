@@ -127,7 +127,7 @@ def main():
                      harness.ROOT / "worker/roundhouse-worker",
                      gpu_probe=args.gpu_probe or
                      harness.ROOT / "worker/probe/roundhouse-gpu-probe",
-                     prepare_script=source / "server/dataset/prepare.py")
+                     prepare_script=source / "server/prepare/prepare.py")
         check = Check(scratch, daemon)
         for name in args.cases.split(","):
             for dtype in DTYPES:

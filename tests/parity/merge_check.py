@@ -128,7 +128,7 @@ def main():
     with harness.Scratch() as scratch:
         daemon = scratch.daemon(devices="none")
         daemon.start(worker_program=harness.ROOT / "worker/roundhouse-worker",
-                     prepare_script=source / "server/dataset/prepare.py")
+                     prepare_script=source / "server/prepare/prepare.py")
         for name in generate.CASES:
             for dtype in WEIGHT_LIMITS:
                 check.case(name, dtype, scratch, daemon)

@@ -1,0 +1,1 @@
+"""What the dataset helper's modules share. Imports no other room."""

@@ -1,0 +1,1 @@
+"""From files of people to checked rows. Imports common alone."""
