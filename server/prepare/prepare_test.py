@@ -1,18 +1,24 @@
-"""Tests of prepare.py on text rows, and of its command."""
+"""Tests of prepare.py on text rows, of its command and of its rooms."""
 
+import ast
 import collections
 import json
 import math
 import pathlib
 import random
+import shutil
 import subprocess
 import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import prepare_bigram  # noqa: E402  found by the line before
-from prepare_testing import (BOS, EOS, PREPARE, WORDS,  # noqa: E402
+from prepare_testing import (BOS, EOS, HERE, PREPARE, WORDS,  # noqa: E402
                              PrepareTest, make_tokenizer)
+
+# Which rooms the modules of one may import.
+MAY_IMPORT = {"common": {"common"}, "rows": {"common", "rows"},
+              "tokens": {"common", "rows", "tokens"}}
 
 
 class FormatsTest(PrepareTest):
@@ -346,20 +352,52 @@ class CommandTest(PrepareTest):
                 self.assertEqual(self.start(*arguments).returncode, 2)
 
     def test_as_the_daemon_starts_it(self):
-        # Without this process's environment and modules.
-        done = subprocess.run(
-            [sys.executable, PREPARE, "--tokenizer", self.model, "--data",
-             self.write({"text": "one two"}), "--out", self.folder / "out",
-             "--max-length", "8", "--split", "train"],
-            capture_output=True, text=True, check=False, env={})
-        self.assertEqual((done.returncode, done.stderr), (0, ""))
-        self.assertEqual(self.load()[1][0][0], self.ids("one two") + [self.eos])
+        installed = self.folder / "bin"
+        shutil.copytree(HERE, installed)
+        for number, script in enumerate((PREPARE, installed / PREPARE.name)):
+            out = f"out{number}"
+            # Without this process's environment and modules.
+            done = subprocess.run(
+                [sys.executable, script, "--tokenizer", self.model, "--data",
+                 self.write({"text": "one two"}), "--out", self.folder / out,
+                 "--max-length", "8", "--split", "train"],
+                capture_output=True, text=True, check=False, env={})
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            self.assertEqual(self.load(out)[1][0][0],
+                             self.ids("one two") + [self.eos])
 
     def test_unwritable_output(self):
         (self.folder / "out").write_text("a file")
         done = self.prepare(self.write({"text": "one"}))
         self.assertEqual(done.returncode, 4)
         self.assertIn("errno", json.loads(done.stderr))
+
+
+class RoomsTest(unittest.TestCase):
+    def modules(self):
+        """(room or "", module, its tree) of each but tests."""
+        found = [path for path in HERE.rglob("*.py") if "test" not in path.name]
+        self.assertGreater(len(found), 20)
+        for path in found:
+            room = path.parent.name if path.parent != HERE else ""
+            yield room, path.stem, ast.parse(path.read_text())
+
+    def test_imports_go_one_way(self):
+        for room, module, tree in self.modules():
+            names = {node.module for node in ast.walk(tree)
+                     if isinstance(node, ast.ImportFrom)}
+            names |= {alias.name for node in ast.walk(tree)
+                      if isinstance(node, ast.Import) for alias in node.names}
+            ours = {name.split(".")[0] for name in names}
+            ours = {name for name in ours
+                    if name in MAY_IMPORT or name.startswith("prepare")}
+            with self.subTest(room=room, module=module):
+                if room:
+                    self.assertLessEqual(ours, MAY_IMPORT[room])
+
+    def test_no_module_has_a_name_of_pythons_own(self):
+        for room, module, _ in self.modules():
+            self.assertNotIn(module, sys.stdlib_module_names, room)
 
 
 if __name__ == "__main__":
