@@ -1,6 +1,8 @@
 """Fuzz tests that every compiler runs, and libFuzzer."""
 
-def fuzz_test(name, deps, corpus = [], tags = [], runs = 20000, brief = False, **kwargs):
+load(":cc.bzl", "cc_test")
+
+def fuzz_test(name, deps, srcs = [], precompiled = "common", corpus = [], tags = [], runs = 20000, brief = False, **kwargs):
     """Runs a libFuzzer entry on its corpus and on seeded mutations of it.
 
     An ordinary test (`runs` mutations, under the sanitizers too); with
@@ -8,7 +10,10 @@ def fuzz_test(name, deps, corpus = [], tags = [], runs = 20000, brief = False, *
     target tagged "fuzz", and 15 seconds for those tagged "fuzz_brief" as well.
 
     Args:
-      deps: a cc_library with LLVMFuzzerTestOneInput, alwayslink = True.
+      srcs: the file with LLVMFuzzerTestOneInput; none where it is in a
+        cc_library of `deps` that is alwayslink, for a unit test to have as well.
+      deps: what that file includes, or that library.
+      precompiled: as cc_library has it.
       corpus: labels of files with good inputs, and of past failures.
       runs: fewer where an input takes long.
       brief: tags it "fuzz_brief".
@@ -16,8 +21,10 @@ def fuzz_test(name, deps, corpus = [], tags = [], runs = 20000, brief = False, *
     args = []
     for label in corpus:
         args.append("$(rootpaths %s)" % label)
-    native.cc_test(
+    cc_test(
         name = name,
+        srcs = srcs,
+        precompiled = precompiled,
         args = args,
         data = corpus,
         deps = deps + select({
