@@ -3,7 +3,8 @@
 #include <utility>
 
 #include "base/model/family.h"
-#include "worker/model/projection.h"
+#include "base/model/parameters.h"
+#include "worker/model/lora.h"
 
 namespace roundhouse::worker {
 namespace {
@@ -12,6 +13,17 @@ struct Shape {
   int64_t rows;
   int64_t row_tokens;
 };
+
+// The one way through each of the layer's seven matrices: x W^T, plus the bias
+// where the layer has one, plus the adapter where the context has one for the
+// matrix.  x is [n, in]; returns [n, out].  REQUIRES: `matrix` is one of
+// kLinearRoles.
+at::Tensor Projection(const LayerContext& context, const LayerTensors& weights,
+                      ParamRole matrix, const at::Tensor& x) {
+  const at::Tensor base = Linear(x, weights[matrix], weights[BiasOf(matrix)]);
+  if (context.adapter == nullptr) return base;
+  return AddAdapter(context, weights, matrix, x, base);
+}
 
 int64_t WindowOf(const LayerContext& context) {
   const ModelConfig& config = context.config;
