@@ -57,7 +57,7 @@ SampleRun::SampleRun(const SampleGround& ground, SampleRunOptions options,
            .piece =
                [this](SamplePiece piece) { sink_->OnPiece(std::move(piece)); },
            .over = [this](absl::Status status) { OnPromptsOver(status); }}),
-      background_(loop) {}
+      background_(ground.loop) {}
 
 SampleRun::~SampleRun() {
   arena_.pages().Forget(memory_wait_);
