@@ -47,6 +47,7 @@ Connection::Connection(const ServerAddress& address) : address_(address) {
   datasets_ = v1::DatasetService::NewStub(channel);
   checkpoints_ = v1::CheckpointService::NewStub(channel);
   models_ = v1::ModelService::NewStub(channel);
+  accounts_ = v1::AccountService::NewStub(channel);
   plans_ = v1::PlanService::NewStub(channel);
   system_ = v1::SystemService::NewStub(channel);
 }

@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "client/interrupt.h"
 #include "client/server_address.h"
+#include "proto/roundhouse/v1/account.grpc.pb.h"
 #include "proto/roundhouse/v1/checkpoint.grpc.pb.h"
 #include "proto/roundhouse/v1/dataset.grpc.pb.h"
 #include "proto/roundhouse/v1/fine_tuning_job.grpc.pb.h"
@@ -33,6 +34,7 @@ class Connection {
   v1::ModelService::StubInterface& models() { return *models_; }
   v1::PlanService::StubInterface& plans() { return *plans_; }
   v1::SystemService::StubInterface& system() { return *system_; }
+  v1::AccountService::StubInterface& accounts() { return *accounts_; }
   const ServerAddress& address() const { return address_; }
 
  private:
@@ -43,6 +45,7 @@ class Connection {
   std::unique_ptr<v1::ModelService::StubInterface> models_;
   std::unique_ptr<v1::PlanService::StubInterface> plans_;
   std::unique_ptr<v1::SystemService::StubInterface> system_;
+  std::unique_ptr<v1::AccountService::StubInterface> accounts_;
 };
 
 // The context of one call: with a deadline (none when

@@ -158,6 +158,17 @@ std::string JobTable(const std::vector<v1::FineTuningJob>& jobs,
                      absl::Time now) {
   std::vector<Row> rows = {
       {"NAME", "STATE", "STEP", "LOSS", "TOKENS/S", "ETA", "AGE", "OUTPUT"}};
+  // Said where it tells jobs apart.
+  const bool owners = std::any_of(jobs.begin(), jobs.end(),
+                                  [&jobs](const v1::FineTuningJob& job) {
+                                    return job.owner() != jobs[0].owner();
+                                  });
+  const bool projects =
+      std::any_of(jobs.begin(), jobs.end(), [](const v1::FineTuningJob& job) {
+        return !job.project().empty() && job.project() != "default";
+      });
+  if (owners) rows[0].push_back("OWNER");
+  if (projects) rows[0].push_back("PROJECT");
   for (const v1::FineTuningJob& job : jobs) {
     rows.push_back(
         {ShortName(job.name()), StateText(job), StepText(job), LossText(job),
@@ -165,6 +176,8 @@ std::string JobTable(const std::vector<v1::FineTuningJob>& jobs,
                                      : "-",
          EtaText(job, now), AgeText(now - TimeOf(job.create_time())),
          job.output_name().empty() ? "-" : job.output_name()});
+    if (owners) rows.back().push_back(job.owner());
+    if (projects) rows.back().push_back(job.project());
   }
   return FormatTable(rows);
 }
@@ -172,6 +185,8 @@ std::string JobTable(const std::vector<v1::FineTuningJob>& jobs,
 std::string JobText(const v1::FineTuningJob& job) {
   std::vector<Row> rows = {
       {"name:", job.name()},
+      {"owner:", job.owner()},
+      {"project:", job.project() == "default" ? "" : job.project()},
       {"state:", v1::JobState_Name(job.state())},
       {"reason:", ReasonText(job)},
       {"memory:", MemoryText(job)},

@@ -15,6 +15,7 @@
 #include "base/status.h"
 #include "base/text_width.h"
 #include "base/version.h"
+#include "client/commands/account.h"
 #include "client/commands/change.h"
 #include "client/commands/dataset.h"
 #include "client/commands/device.h"
@@ -47,12 +48,13 @@ struct GlobalFlags {
 
 using Factory = std::unique_ptr<Command> (*)();
 constexpr Factory kFactories[] = {
-    MakeSubmitCommand,  MakeListCommand,   MakeGetCommand,
-    MakeWatchCommand,   MakeLogsCommand,   MakePauseCommand,
-    MakeResumeCommand,  MakeFinishCommand, MakeCancelCommand,
-    MakeDatasetCommand, MakeModelCommand,  MakeSampleCommand,
-    MakeExportCommand,  MakePlanCommand,   MakeDeviceCommand,
-    MakeTopCommand,     MakeTraceCommand,  MakeJobTemplateCommand};
+    MakeSubmitCommand,  MakeListCommand,    MakeGetCommand,
+    MakeWatchCommand,   MakeLogsCommand,    MakePauseCommand,
+    MakeResumeCommand,  MakeFinishCommand,  MakeCancelCommand,
+    MakeDatasetCommand, MakeModelCommand,   MakeSampleCommand,
+    MakeExportCommand,  MakePlanCommand,    MakeDeviceCommand,
+    MakeTopCommand,     MakeTraceCommand,   MakeJobTemplateCommand,
+    MakeUserCommand,    MakeProjectCommand, MakeWhoAmICommand};
 
 void DefineGlobalFlags(GlobalFlags* global, FlagSet* flags) {
   flags->AddString("server", 0, "unix:PATH", &global->server,

@@ -32,6 +32,10 @@ v1::CheckpointService::StubInterface& Session::checkpoints() {
   return connection().checkpoints();
 }
 
+v1::AccountService::StubInterface& Session::accounts() {
+  return connection().accounts();
+}
+
 v1::ModelService::StubInterface& Session::models() {
   return connection().models();
 }

@@ -36,6 +36,7 @@ class Session {
   v1::ModelService::StubInterface& models();
   v1::PlanService::StubInterface& plans();
   v1::SystemService::StubInterface& system();
+  v1::AccountService::StubInterface& accounts();
   Interrupt* interrupt() { return environment_->interrupt; }
 
   // Writes what went wrong to err; the process's exit code.

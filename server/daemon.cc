@@ -21,6 +21,7 @@
 #include "base/path_exists.h"
 #include "base/status.h"
 #include "base/wire/peers.h"
+#include "server/access/accounts.h"
 #include "server/admission/unknown_files.h"
 #include "server/api/api_server.h"
 #include "server/arena/arena_placement.h"
@@ -276,6 +277,7 @@ class Daemon {
     ASSIGN_OR_RETURN(http_, HttpServer::Start(options_.metrics_listen,
                                               MakePages(*metrics_, status_)));
     ASSIGN_OR_RETURN(store_, OpenJobStore(options_, *metrics_));
+    ASSIGN_OR_RETURN(accounts_, Accounts::Load(store_.get()));
     RETURN_IF_ERROR(state_->Keep("jobs.db"));
     RETURN_IF_ERROR(SayWhatIsLost(options_.state_dir, *store_));
     if (!options_.sample_log.empty()) {
@@ -382,6 +384,7 @@ class Daemon {
                           .check_kept = [this] { return state_->Check(); }},
                          {.jobs = engine_.get(),
                           .store = store_.get(),
+                          .accounts = accounts_.get(),
                           .datasets = inspector_.get(),
                           .models = catalog_.get(),
                           .sampler = &engine_->sampler(),
@@ -429,6 +432,7 @@ class Daemon {
   StatusBoard status_;
   std::unique_ptr<HttpServer> http_;
   std::unique_ptr<JobStore> store_;
+  std::unique_ptr<Accounts> accounts_;
   std::unique_ptr<TimingLog> samples_;
   std::unique_ptr<EventLoop> loop_;
   std::unique_ptr<HostArena> arena_;

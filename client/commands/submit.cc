@@ -59,6 +59,7 @@ class SubmitCommand : public Command {
 
   std::string file_;
   std::string request_id_;
+  std::string project_;
   bool wait_ = false;
   bool dry_run_ = false;
 };
@@ -81,6 +82,9 @@ void SubmitCommand::DefineFlags(FlagSet* flags) {
   flags->AddBool("dry-run", 0, &dry_run_,
                  "let the server check the file, say what the job would need "
                  "and show a sample; no job is made");
+  flags->AddString("project", 0, "PROJECT", &project_,
+                   "the job's project; when not given, default or the only one "
+                   "that you are in");
   flags->AddString("request-id", 0, "ID", &request_id_,
                    "a name of this request, made up when not given; the same "
                    "one makes no second job");
@@ -186,6 +190,7 @@ ExitCode SubmitCommand::Run(const std::vector<std::string>&, Session* session) {
   v1::CreateFineTuningJobRequest request;
   request.set_text(*std::move(text));
   request.set_request_id(request_id_);
+  request.set_project(project_);
   request.set_validate_only(dry_run_);
   request.set_file_name(file_);
   v1::FineTuningJob job;

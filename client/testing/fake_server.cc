@@ -199,6 +199,52 @@ class FakeServer::System : public v1::SystemService::Service {
   const FakeAnswers& answers_;
 };
 
+class FakeServer::Accounts : public v1::AccountService::Service {
+ public:
+  explicit Accounts(const FakeAnswers* answers) : answers_(*answers) {}
+
+  grpc::Status SetUser(grpc::ServerContext*, const v1::SetUserRequest* request,
+                       v1::User* response) override {
+    return answers_.set_user ? answers_.set_user(*request, response)
+                             : NoAnswer();
+  }
+  grpc::Status RemoveUser(grpc::ServerContext*,
+                          const v1::RemoveUserRequest* request,
+                          v1::User* response) override {
+    return answers_.remove_user ? answers_.remove_user(*request, response)
+                                : NoAnswer();
+  }
+  grpc::Status ListUsers(grpc::ServerContext*,
+                         const v1::ListUsersRequest* request,
+                         v1::ListUsersResponse* response) override {
+    return answers_.users ? answers_.users(*request, response) : NoAnswer();
+  }
+  grpc::Status AddProject(grpc::ServerContext*,
+                          const v1::AddProjectRequest* request,
+                          v1::Project* response) override {
+    return answers_.add_project ? answers_.add_project(*request, response)
+                                : NoAnswer();
+  }
+  grpc::Status RemoveProject(grpc::ServerContext*,
+                             const v1::RemoveProjectRequest* request,
+                             v1::RemoveProjectResponse*) override {
+    return answers_.remove_project ? answers_.remove_project(request->project())
+                                   : NoAnswer();
+  }
+  grpc::Status ListProjects(grpc::ServerContext*,
+                            const v1::ListProjectsRequest*,
+                            v1::ListProjectsResponse* response) override {
+    return answers_.projects ? answers_.projects(response) : NoAnswer();
+  }
+  grpc::Status WhoAmI(grpc::ServerContext*, const v1::WhoAmIRequest*,
+                      v1::WhoAmIResponse* response) override {
+    return answers_.who_am_i ? answers_.who_am_i(response) : NoAnswer();
+  }
+
+ private:
+  const FakeAnswers& answers_;
+};
+
 FakeServer::FakeServer() {
   // As in client/connection.cc: gRPC's shutdown is slow.
   static const bool kept = (grpc_init(), true);
@@ -213,6 +259,7 @@ FakeServer::FakeServer() {
   models_ = std::make_unique<Models>(&answers_);
   plans_ = std::make_unique<Plans>(&answers_);
   system_ = std::make_unique<System>(&answers_);
+  accounts_ = std::make_unique<Accounts>(&answers_);
   grpc::ServerBuilder builder;
   builder.AddListeningPort(address_, grpc::InsecureServerCredentials());
   builder.RegisterService(jobs_.get());
@@ -221,6 +268,7 @@ FakeServer::FakeServer() {
   builder.RegisterService(models_.get());
   builder.RegisterService(plans_.get());
   builder.RegisterService(system_.get());
+  builder.RegisterService(accounts_.get());
   server_ = builder.BuildAndStart();
   ROUNDHOUSE_CHECK(server_ != nullptr) << address_;
 }

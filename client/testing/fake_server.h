@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 
+#include "proto/roundhouse/v1/account.grpc.pb.h"
 #include "proto/roundhouse/v1/checkpoint.grpc.pb.h"
 #include "proto/roundhouse/v1/dataset.grpc.pb.h"
 #include "proto/roundhouse/v1/fine_tuning_job.grpc.pb.h"
@@ -67,6 +68,17 @@ struct FakeAnswers {
   std::function<grpc::Status(const v1::PlanTrainingRequest&,
                              v1::PlanTrainingResponse*)>
       plan;
+  std::function<grpc::Status(const v1::SetUserRequest&, v1::User*)> set_user;
+  std::function<grpc::Status(const v1::RemoveUserRequest&, v1::User*)>
+      remove_user;
+  std::function<grpc::Status(const v1::ListUsersRequest&,
+                             v1::ListUsersResponse*)>
+      users;
+  std::function<grpc::Status(const v1::AddProjectRequest&, v1::Project*)>
+      add_project;
+  std::function<grpc::Status(const std::string& project)> remove_project;
+  std::function<grpc::Status(v1::ListProjectsResponse*)> projects;
+  std::function<grpc::Status(v1::WhoAmIResponse*)> who_am_i;
 };
 
 class FakeServer {
@@ -80,6 +92,7 @@ class FakeServer {
   const std::string& address() const { return address_; }
 
  private:
+  class Accounts;
   class Checkpoints;
   class Datasets;
   class Jobs;
@@ -96,6 +109,7 @@ class FakeServer {
   std::unique_ptr<Models> models_;
   std::unique_ptr<Plans> plans_;
   std::unique_ptr<System> system_;
+  std::unique_ptr<Accounts> accounts_;
   std::unique_ptr<grpc::Server> server_;
 };
 

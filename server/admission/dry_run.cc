@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/model/parameters.h"
 #include "base/status.h"
+#include "server/access/job_names.h"
 #include "server/planning/step_times.h"
 
 namespace roundhouse {
@@ -63,7 +64,7 @@ absl::Status MeasureSteps(const AdmittedJob& job, const JobStore& store,
         MeasuredStepSeconds(paths.Directory(other) + "/metrics.jsonl");
     if (!seconds.has_value()) continue;
     needs->step_seconds = seconds;
-    needs->measured_in = other.id;
+    needs->measured_in = JobName(other.project, other.id);
     needs->steps =
         std::max<int64_t>(0, StepsLike(spec, other) - job.start_step());
     break;

@@ -6,12 +6,12 @@
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "base/path_exists.h"
 #include "base/status.h"
+#include "server/access/job_names.h"
 #include "server/spec/data_files.h"
 #include "server/spec/nearest_path.h"
 #include "server/spec/spec_error.h"
@@ -38,37 +38,16 @@ absl::Status WithNearest(const DataRoots& roots, const std::string& path,
                                    "; did you mean ", nearest, "?"));
 }
 
-constexpr char kResourcePrefix[] = "projects/default/fineTuningJobs/";
-
 absl::Status Missing(const std::string& field, absl::string_view what) {
   return FieldError(absl::StatusCode::kNotFound, FieldReason::kNotFound, field,
                     what);
 }
 
-struct JobPart {
-  std::string job;
-  std::optional<int64_t> step;
-};
-
-// "job-7/checkpoint-40", and the API's job-7/checkpoints/40.
-JobPart SplitName(const std::string& name) {
-  for (const char* between : {"/checkpoint-", "/checkpoints/"}) {
-    const size_t at = name.find(between);
-    int64_t step = 0;
-    if (at != std::string::npos &&
-        absl::SimpleAtoi(name.substr(at + std::string(between).size()),
-                         &step)) {
-      return {name.substr(0, at), step};
-    }
-  }
-  return {name, std::nullopt};
-}
-
 }  // namespace
 
-absl::StatusOr<std::string> WeightNames::ResolvePath(const std::string& field,
-                                                     const std::string& path,
-                                                     PathKind kind) const {
+absl::StatusOr<std::string> WeightNames::ResolvePath(
+    const std::string& field, const std::string& path, PathKind kind,
+    const MayRead& may_read) const {
   if (!absl::StartsWith(path, kJobPrefix)) {
     if (kind == PathKind::kModel) {
       return ResolveModel(field, path, HubNeed::kWhole);
@@ -81,6 +60,13 @@ absl::StatusOr<std::string> WeightNames::ResolvePath(const std::string& field,
                                      : found;
   }
   auto job = FindJob(path.substr(sizeof(kJobPrefix) - 1));
+  if (job.ok()) {
+    const absl::Status may = may_read(*job);
+    if (!may.ok()) {
+      return FieldError(may.code(), FieldReason::kPermissionDenied, field,
+                        std::string(may.message()));
+    }
+  }
   const bool checkpoint = field == "resume_from_checkpoint";
   const std::string found = !job.ok()    ? ""
                             : checkpoint ? job->last_checkpoint_path
@@ -122,7 +108,7 @@ PathResolver WeightNames::resolver() const {
                 PathKind kind) { return ResolvePath(field, path, kind); };
 }
 
-void WeightNames::ResolvePaths(JobFile* file) const {
+void WeightNames::ResolvePaths(JobFile* file, const MayRead& may_read) const {
   JobSpec& spec = file->spec();
   const std::tuple<const char*, std::string*, PathKind> fields[] = {
       {"model_name_or_path", &spec.model_name_or_path, PathKind::kModel},
@@ -132,7 +118,7 @@ void WeightNames::ResolvePaths(JobFile* file) const {
        PathKind::kDirectory}};
   for (const auto& [field, path, kind] : fields) {
     if (path->empty()) continue;
-    auto found = ResolvePath(field, *path, kind);
+    auto found = ResolvePath(field, *path, kind, may_read);
     if (found.ok()) {
       *path = *std::move(found);
     } else {
@@ -155,24 +141,13 @@ void WeightNames::ResolvePaths(JobFile* file) const {
 }
 
 absl::StatusOr<JobRecord> WeightNames::FindJob(const std::string& name) const {
-  auto job = store_.Get(name);
-  if (job.ok()) return job;
-  ASSIGN_OR_RETURN(const auto id, store_.FindOutputName(name));
-  if (id.has_value()) return store_.Get(*id);
-  return absl::NotFoundError(absl::StrCat("there is no job \"", name, "\""));
+  return roundhouse::FindJob(store_, name);
 }
 
 absl::StatusOr<NamedWeights> WeightNames::FindWeights(const std::string& field,
                                                       const std::string& name,
                                                       PathKind kind) const {
-  std::string rest = name;
-  bool must_be_job = false;
-  for (const char* prefix : {"job:", kResourcePrefix}) {
-    if (!absl::StartsWith(rest, prefix)) continue;
-    rest = rest.substr(std::string(prefix).size());
-    must_be_job = true;
-  }
-  const auto [id, step] = SplitName(rest);
+  const auto [id, step, must_be_job] = ParseWeightsName(name);
   auto job = FindJob(id);
   if (!job.ok()) {
     if (must_be_job || JobNumber(id).has_value()) {

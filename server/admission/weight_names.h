@@ -12,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "server/admission/job_paths.h"
+#include "server/api/job_engine.h"
 #include "server/dataset/dataset_inspector.h"
 #include "server/spec/hub_cache.h"
 #include "server/spec/job_file.h"
@@ -35,15 +36,16 @@ class WeightNames {
 
   // What a path in a job file means: under a data root, or of "job:NAME"; of a
   // model also a hub id, or a path, in the Hugging Face cache.
-  // kInvalidArgument naming the field.
-  absl::StatusOr<std::string> ResolvePath(const std::string& field,
-                                          const std::string& path,
-                                          PathKind kind) const;
+  // kInvalidArgument naming the field; kPermissionDenied, as `may_read` says of
+  // a job.
+  absl::StatusOr<std::string> ResolvePath(
+      const std::string& field, const std::string& path, PathKind kind,
+      const MayRead& may_read = MayReadAll) const;
   // ResolvePath; this outlives it.
   PathResolver resolver() const;
   // Makes paths of the file's spec what they mean, or "" and a fault of the
   // file.
-  void ResolvePaths(JobFile* file) const;
+  void ResolvePaths(JobFile* file, const MayRead& may_read) const;
 
   // A job by its id, or the newest of that output_name.  NOT_FOUND.
   absl::StatusOr<JobRecord> FindJob(const std::string& name) const;

@@ -150,8 +150,8 @@ TEST_F(ApiLimitsTest, NobodysCallsAreRefusedByEveryMethod) {
   MustCreate();
   grpc::GenericStub stub(server_->ChannelOfNobody());
   std::set<const FileDescriptor*> files;
-  for (const char* name : {"checkpoint", "dataset", "fine_tuning_job", "model",
-                           "plan", "system"}) {
+  for (const char* name : {"account", "checkpoint", "dataset",
+                           "fine_tuning_job", "model", "plan", "system"}) {
     files.insert(DescriptorPool::generated_pool()->FindFileByName(
         absl::StrCat("proto/roundhouse/v1/", name, ".proto")));
   }

@@ -17,6 +17,8 @@
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/health_check_service_interface.h"
 #include "grpcpp/server_posix.h"
+#include "server/access/gate.h"
+#include "server/api/account_service.h"
 #include "server/api/checkpoint_service.h"
 #include "server/api/dataset_service.h"
 #include "server/api/job_service.h"
@@ -37,7 +39,8 @@ constexpr size_t kGrpcMemoryBytes = 64 << 20;
 constexpr const char* kServices[] = {
     "roundhouse.v1.FineTuningJobService", "roundhouse.v1.DatasetService",
     "roundhouse.v1.CheckpointService",    "roundhouse.v1.ModelService",
-    "roundhouse.v1.PlanService",          "roundhouse.v1.SystemService"};
+    "roundhouse.v1.PlanService",          "roundhouse.v1.SystemService",
+    "roundhouse.v1.AccountService"};
 
 // "/roundhouse.v1.PlanService/PlanTraining", of every method that there is.
 std::set<std::string> MethodNames() {
@@ -87,16 +90,19 @@ struct ApiServer::Parts {
   Parts(const ApiOptions& options, const ApiBackends& to)
       : store(to.store),
         peers(LimitsOf(options)),
+        gate(&peers, to.accounts, to.store),
         jobs({.engine = to.jobs, .store = to.store, .inspector = to.datasets},
-             options.state_dir, options.check_kept, &work, &pump),
-        datasets(to.datasets, &work),
-        checkpoints(to.jobs, &pump),
-        models(to.models, to.sampler, &work, &pump),
-        plans(to.planner, &peers),
-        system(to.jobs, to.store, &work) {}
+             options.state_dir, options.check_kept, {&gate, &work}, &pump),
+        datasets(to.datasets, {&gate, &work}),
+        checkpoints(to.jobs, {&gate, &pump}),
+        models(to.models, to.sampler, {&gate, &work}, &pump),
+        plans(to.planner, &gate, &peers),
+        system(to.jobs, to.store, {&gate, &work}),
+        accounts(to.accounts, {&gate, &work}) {}
 
   JobStore* store;
   Peers peers;
+  Gate gate;
   StreamPump pump{&peers};
   CallQueue work{&peers};
   JobService jobs;
@@ -105,6 +111,7 @@ struct ApiServer::Parts {
   ModelService models;
   PlanService plans;
   SystemService system;
+  AccountService accounts;
   std::unique_ptr<grpc::Server> server;
   std::unique_ptr<FrontDoor> door;
 };
@@ -162,6 +169,7 @@ absl::StatusOr<std::unique_ptr<ApiServer>> ApiServer::Start(
   builder.RegisterService(&parts->models);
   builder.RegisterService(&parts->plans);
   builder.RegisterService(&parts->system);
+  builder.RegisterService(&parts->accounts);
   parts->server = builder.BuildAndStart();
   if (parts->server == nullptr) {
     backends.store->SetListener(nullptr);

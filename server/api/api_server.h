@@ -1,5 +1,5 @@
-// The gRPC server: jobs, datasets, models, checkpoints, plans, system, health
-// and reflection on a Unix socket.
+// The gRPC server: jobs, datasets, models, checkpoints, plans, accounts,
+// system, health and reflection on a Unix socket.
 //
 // There is no TCP listener: loopback is shared by every user of a machine, and
 // tokens do not exist yet.  The socket's mode is 0660; its folder decides who
@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "grpcpp/grpcpp.h"
+#include "server/access/accounts.h"
 #include "server/api/job_engine.h"
 #include "server/api/sample_engine.h"
 #include "server/dataset/dataset_inspector.h"
@@ -51,6 +52,7 @@ enum class ApiHealth { kServing, kNotServing };
 struct ApiBackends {
   JobEngine* jobs = nullptr;
   JobStore* store = nullptr;
+  Accounts* accounts = nullptr;
   DatasetInspector* datasets = nullptr;
   const ModelCatalog* models = nullptr;
   SampleEngine* sampler = nullptr;

@@ -15,6 +15,7 @@
 
 #include "grpcpp/grpcpp.h"
 #include "gtest/gtest.h"
+#include "proto/roundhouse/v1/account.grpc.pb.h"
 #include "proto/roundhouse/v1/checkpoint.grpc.pb.h"
 #include "proto/roundhouse/v1/dataset.grpc.pb.h"
 #include "proto/roundhouse/v1/fine_tuning_job.grpc.pb.h"
@@ -75,6 +76,7 @@ class ApiTestFixture : public testing::Test {
     auto store = JobStore::Open(std::move(options));
     ASSERT_TRUE(store.ok()) << store.status();
     store_ = *std::move(store);
+    accounts_ = *Accounts::Load(store_.get());
     engine_ = std::make_unique<FakeEngine>(store_.get());
     StartInspector();
     catalog_ = std::make_unique<ModelCatalog>(
@@ -100,6 +102,7 @@ class ApiTestFixture : public testing::Test {
     models_ = v1::ModelService::NewStub(channel_);
     plans_ = v1::PlanService::NewStub(channel_);
     system_ = v1::SystemService::NewStub(channel_);
+    account_stub_ = v1::AccountService::NewStub(channel_);
   }
   absl::Status Kept() const {
     if (engine_->submits() < kept_submits_) return absl::OkStatus();
@@ -109,6 +112,7 @@ class ApiTestFixture : public testing::Test {
   ApiBackends backends() {
     return {.jobs = engine_.get(),
             .store = store_.get(),
+            .accounts = accounts_.get(),
             .datasets = inspector_.get(),
             .models = catalog_.get(),
             .sampler = &sampler_,
@@ -144,12 +148,14 @@ class ApiTestFixture : public testing::Test {
     models_.reset();
     plans_.reset();
     system_.reset();
+    account_stub_.reset();
     channel_.reset();
     server_.reset();
     inspector_.reset();
     catalog_.reset();
     loop_.reset();
     engine_.reset();
+    accounts_.reset();
     store_.reset();
   }
 
@@ -193,6 +199,7 @@ class ApiTestFixture : public testing::Test {
   std::string socket_;
   const std::unique_ptr<ServerMetrics> metrics_ = ServerMetrics::Create();
   std::unique_ptr<JobStore> store_;
+  std::unique_ptr<Accounts> accounts_;
   std::unique_ptr<FakeEngine> engine_;
   // So many submits reach a state directory that is there.
   std::atomic<int> kept_submits_ = std::numeric_limits<int>::max();
@@ -211,6 +218,7 @@ class ApiTestFixture : public testing::Test {
   std::unique_ptr<v1::ModelService::Stub> models_;
   std::unique_ptr<v1::PlanService::Stub> plans_;
   std::unique_ptr<v1::SystemService::Stub> system_;
+  std::unique_ptr<v1::AccountService::Stub> account_stub_;
 };
 
 }  // namespace roundhouse

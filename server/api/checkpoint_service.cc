@@ -118,11 +118,11 @@ CheckpointService::ExportCheckpoint(
     const v1::ExportCheckpointRequest* request) {
   using Response = v1::ExportCheckpointResponse;
   return BeginStream<Response>(
-      pump_, context, StreamKind::kExport, request->source(),
-      [&]() -> MadeStream<Response> {
+      door_, context, *request, StreamKind::kExport,
+      [&](const Entered&) -> MadeStream<Response> {
         ASSIGN_OR_RETURN(const ExportRequest wanted, FromProto(*request));
-        return std::make_shared<ExportStream>(pump_, context, request->source(),
-                                              engine_->Export(wanted));
+        return std::make_shared<ExportStream>(
+            door_.pump, context, request->source(), engine_->Export(wanted));
       });
 }
 

@@ -41,8 +41,8 @@ class ExportStream final : public PumpedWriter<v1::ExportCheckpointResponse> {
 // Thread-safe.  Everything given must outlive the gRPC server.
 class CheckpointService final : public v1::CheckpointService::CallbackService {
  public:
-  CheckpointService(JobEngine* engine, StreamPump* pump)
-      : engine_(engine), pump_(pump) {}
+  CheckpointService(JobEngine* engine, const StreamDoor& door)
+      : engine_(engine), door_(door) {}
 
   grpc::ServerWriteReactor<v1::ExportCheckpointResponse>* ExportCheckpoint(
       grpc::CallbackServerContext* context,
@@ -50,7 +50,7 @@ class CheckpointService final : public v1::CheckpointService::CallbackService {
 
  private:
   JobEngine* const engine_;
-  StreamPump* const pump_;
+  const StreamDoor door_;
 };
 
 }  // namespace roundhouse

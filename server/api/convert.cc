@@ -11,12 +11,12 @@
 #include "absl/strings/strip.h"
 #include "base/status.h"
 #include "base/visible_text.h"
+#include "server/access/job_names.h"
 #include "server/spec/spec_error.h"
 
 namespace roundhouse {
 namespace {
 
-constexpr char kJobPrefix[] = "projects/default/fineTuningJobs/";
 constexpr char kTokenPrefix[] = "after:";
 constexpr size_t kMaxTextBytes = 1 << 20;
 constexpr size_t kMaxFileNameBytes = 255;
@@ -108,22 +108,6 @@ v1::DeviceState ToProto(DeviceState state) {
 
 }  // namespace
 
-std::string JobName(const std::string& id) {
-  return absl::StrCat(kJobPrefix, id);
-}
-
-absl::StatusOr<std::string> JobIdFromName(const std::string& name) {
-  const std::string id(absl::StripPrefix(name, kJobPrefix));
-  if (id.empty()) return Invalid("name", "is missing");
-  if (!JobNumber(id).has_value()) {
-    return RequestError(
-        FieldReason::kInvalidValue, "name",
-        absl::StrCat("there is no job \"", absl::CHexEscape(id.substr(0, 80)),
-                     "\"; jobs are called job-7 and so on: roundhouse list"));
-  }
-  return id;
-}
-
 absl::StatusOr<SubmitRequest> FromProto(
     const v1::CreateFineTuningJobRequest& request) {
   if (request.text().empty()) return Invalid("text", "the job file is empty");
@@ -166,7 +150,8 @@ absl::StatusOr<ListQuery> FromProto(
 absl::StatusOr<EventQuery> FromProto(
     const v1::ListFineTuningJobEventsRequest& request) {
   EventQuery query;
-  ASSIGN_OR_RETURN(query.id, JobIdFromName(request.name()));
+  ASSIGN_OR_RETURN(const ParsedJobName name, ParseJobName(request.name()));
+  query.id = name.id;
   ASSIGN_OR_RETURN(query.limit, PageSize(request.page_size()));
   ASSIGN_OR_RETURN(const auto position, Position(request.page_token()));
   query.after = position.value_or(0);
@@ -181,7 +166,8 @@ absl::StatusOr<WatchQuery> FromProto(
     return Invalid("from_revision", "must not be negative");
   }
   if (!request.name().empty()) {
-    ASSIGN_OR_RETURN(query.id, JobIdFromName(request.name()));
+    ASSIGN_OR_RETURN(const ParsedJobName name, ParseJobName(request.name()));
+    query.id = name.id;
   } else if (query.until_final) {
     return Invalid("until_final", "needs the name of a job");
   }
@@ -207,7 +193,7 @@ google::protobuf::Timestamp ToProto(absl::Time time) {
 
 v1::FineTuningJob ToProto(const JobRecord& job) {
   v1::FineTuningJob out;
-  if (!job.id.empty()) out.set_name(JobName(job.id));
+  if (!job.id.empty()) out.set_name(JobName(job.project, job.id));
   out.set_uid(job.uid);
   // The numbers are the same; convert_test holds them together.
   out.set_state(static_cast<v1::JobState>(job.state));
@@ -235,6 +221,35 @@ v1::FineTuningJob ToProto(const JobRecord& job) {
   if (job.state == JobState::kPaused) {
     out.set_memory(job.progress.memory_kept ? v1::KEPT : v1::GIVEN_BACK);
   }
+  out.set_owner(ValidUtf8(job.owner));
+  out.set_project(job.project);
+  return out;
+}
+
+v1::FineTuningJob Outline(v1::FineTuningJob job) {
+  // What stays is named, so that a new field does not.
+  v1::FineTuningJob out;
+  out.set_name(job.name());
+  out.set_uid(job.uid());
+  out.set_state(job.state());
+  out.set_reason(job.reason());
+  if (job.has_create_time()) *out.mutable_create_time() = job.create_time();
+  if (job.has_start_time()) *out.mutable_start_time() = job.start_time();
+  if (job.has_end_time()) *out.mutable_end_time() = job.end_time();
+  if (job.has_eta()) *out.mutable_eta() = job.eta();
+  out.set_step(job.step());
+  out.set_total_steps(job.total_steps());
+  out.set_epoch(job.epoch());
+  out.set_tokens(job.tokens());
+  out.set_tokens_per_second(job.tokens_per_second());
+  out.set_data_read(job.data_read());
+  out.set_revision(job.revision());
+  out.set_attempts(job.attempts());
+  out.set_memory(job.memory());
+  out.mutable_device_use()->Swap(job.mutable_device_use());
+  out.set_owner(job.owner());
+  out.set_project(job.project());
+  out.set_outline(true);
   return out;
 }
 
@@ -270,11 +285,11 @@ v1::JobNeeds ToProto(const JobNeeds& needs) {
   out.set_steps(needs.steps);
   if (!needs.step_seconds.has_value()) return out;
   out.set_step_seconds(*needs.step_seconds);
-  out.set_measured_in(JobName(needs.measured_in));
+  out.set_measured_in(needs.measured_in);
   return out;
 }
 
-v1::Device ToProto(const DeviceInfo& device) {
+v1::Device ToProto(const DeviceInfo& device, const std::string& job) {
   v1::Device out;
   out.set_name(absl::StrCat("devices/", device.index));
   out.set_index(device.index);
@@ -285,7 +300,7 @@ v1::Device ToProto(const DeviceInfo& device) {
   out.set_threads(device.threads);
   out.set_worker_pid(device.worker_pid);
   out.set_worker_restarts(device.worker_restarts);
-  if (!device.job_id.empty()) out.set_job(JobName(device.job_id));
+  out.set_job(job);
   out.set_compute_seconds(device.compute_seconds);
   out.set_bubble_seconds(device.bubble_seconds);
   out.set_idle_seconds(device.idle_seconds);

@@ -21,11 +21,6 @@ inline constexpr int kDefaultPageSize = 50;
 inline constexpr int kMaxPageSize = 500;
 inline constexpr size_t kMaxRequestIdBytes = 64;
 
-// "projects/default/fineTuningJobs/job-7".
-std::string JobName(const std::string& id);
-// From a full name or a bare id: the id.
-absl::StatusOr<std::string> JobIdFromName(const std::string& name);
-
 absl::StatusOr<SubmitRequest> FromProto(
     const v1::CreateFineTuningJobRequest& request);
 
@@ -58,9 +53,12 @@ std::string PageToken(int64_t position);
 
 // Without histories; the record's text and resolved spec as they are.
 v1::FineTuningJob ToProto(const JobRecord& job);
+// What is left of it for those without a role in its project.
+v1::FineTuningJob Outline(v1::FineTuningJob job);
 v1::FineTuningJobEvent ToProto(const JobEvent& event);
 v1::JobNeeds ToProto(const JobNeeds& needs);
-v1::Device ToProto(const DeviceInfo& device);
+// `job`: the full name of the one that the device runs; "": none.
+v1::Device ToProto(const DeviceInfo& device, const std::string& job);
 // The nearest valid Timestamp: of years 1 to 9999, with nanoseconds that are
 // not negative.
 google::protobuf::Timestamp ToProto(absl::Time time);

@@ -235,8 +235,13 @@ grpc::ServerUnaryReactor* DatasetService::ValidateDataset(
     const v1::ValidateDatasetRequest* request,
     v1::ValidateDatasetResponse* response) {
   return RunInspection(
-      inspector_, work_, context,
-      [request] { return Question(request->options()); },
+      inspector_, door_, context, request,
+      [request, gate = door_.gate](
+          const Entered& entered) -> absl::StatusOr<DatasetQuestion> {
+        RETURN_IF_ERROR(gate->CheckWeights(
+            entered, request->options().model_name_or_path()));
+        return Question(request->options());
+      },
       [response](const std::string& text) -> absl::Status {
         ASSIGN_OR_RETURN(*response, ReportFromJson(text));
         return absl::OkStatus();
@@ -248,8 +253,11 @@ grpc::ServerUnaryReactor* DatasetService::PreviewDataset(
     const v1::PreviewDatasetRequest* request,
     v1::PreviewDatasetResponse* response) {
   return RunInspection(
-      inspector_, work_, context,
-      [request] {
+      inspector_, door_, context, request,
+      [request, gate = door_.gate](
+          const Entered& entered) -> absl::StatusOr<DatasetQuestion> {
+        RETURN_IF_ERROR(gate->CheckWeights(
+            entered, request->options().model_name_or_path()));
         DatasetQuestion question = Question(request->options());
         question.samples = request->samples() == 0 ? kDefaultPreviewSamples
                                                    : request->samples();

@@ -8,8 +8,8 @@
 
 #include "absl/status/statusor.h"
 #include "proto/roundhouse/v1/dataset.grpc.pb.h"
+#include "server/api/unary_call.h"
 #include "server/dataset/dataset_inspector.h"
-#include "server/door/call_queue.h"
 
 namespace roundhouse {
 
@@ -38,8 +38,8 @@ absl::StatusOr<FirstRows> FirstRowsFromJson(const std::string& text);
 // Thread-safe.  Everything given must outlive the gRPC server.
 class DatasetService final : public v1::DatasetService::CallbackService {
  public:
-  DatasetService(DatasetInspector* inspector, CallQueue* work)
-      : inspector_(inspector), work_(work) {}
+  DatasetService(DatasetInspector* inspector, const CallDoor& door)
+      : inspector_(inspector), door_(door) {}
 
   grpc::ServerUnaryReactor* ValidateDataset(
       grpc::CallbackServerContext* context,
@@ -52,7 +52,7 @@ class DatasetService final : public v1::DatasetService::CallbackService {
 
  private:
   DatasetInspector* const inspector_;
-  CallQueue* const work_;
+  const CallDoor door_;
 };
 
 }  // namespace roundhouse

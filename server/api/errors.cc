@@ -38,6 +38,8 @@ FieldReason DefaultReason(absl::StatusCode code) {
       return FieldReason::kTryLater;
     case absl::StatusCode::kCancelled:
       return FieldReason::kCancelled;
+    case absl::StatusCode::kPermissionDenied:
+      return FieldReason::kPermissionDenied;
     case absl::StatusCode::kUnauthenticated:
       return FieldReason::kUnauthenticated;
     default:

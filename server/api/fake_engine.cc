@@ -66,7 +66,7 @@ absl::StatusOr<DryRunResult> FakeEngine::DryRun(const SubmitRequest& request) {
                .trainable_parameters = 15,
                .steps = 16,
                .step_seconds = 17.5,
-               .measured_in = "job-18"};
+               .measured_in = "projects/default/fineTuningJobs/job-18"};
   dry.first_sequence = {
       .dataset = spec.dataset,
       .model_name_or_path = spec.model_name_or_path,

@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status.h"
-#include "server/api/convert.h"
+#include "server/access/job_names.h"
 #include "server/api/step_history.h"
 
 namespace roundhouse {
@@ -105,7 +105,7 @@ LogStream::LogStream(StreamPump* pump, grpc::CallbackServerContext* context,
       end_(pump, file),
       file_(file.path),
       tail_lines_(tail_lines) {
-  resource_ = JobName(file.id);
+  resource_ = JobName(file.project, file.id);
 }
 
 absl::StatusOr<NextMessage> LogStream::Next(
@@ -130,7 +130,7 @@ MetricsStream::MetricsStream(StreamPump* pump,
       end_(pump, file),
       file_(file.path),
       after_step_(after_step) {
-  resource_ = JobName(file.id);
+  resource_ = JobName(file.project, file.id);
 }
 
 bool MetricsStream::TakeLine(v1::StepMetrics* out) {

@@ -6,19 +6,20 @@
 #include "base/status.h"
 #include "server/api/errors.h"
 #include "server/api/unary_call.h"
-#include "server/door/peers.h"
 
 namespace roundhouse {
 namespace {
 
 class InspectionCall final : public grpc::ServerUnaryReactor {
  public:
-  InspectionCall(DatasetInspector* inspector, CallQueue* work,
-                 grpc::CallbackServerContext* context, MakeQuestion question,
-                 FillAnswer fill)
+  InspectionCall(DatasetInspector* inspector, const CallDoor& door,
+                 grpc::CallbackServerContext* context,
+                 const google::protobuf::Message* request,
+                 MakeQuestion question, FillAnswer fill)
       : inspector_(inspector),
-        work_(work),
+        door_(door),
         context_(context),
+        request_(request),
         question_(std::move(question)),
         fill_(std::move(fill)),
         id_(inspector->NewId()) {}
@@ -35,14 +36,15 @@ class InspectionCall final : public grpc::ServerUnaryReactor {
 
  private:
   void Work(std::function<void()> work) {
-    const absl::Status taken = work_->Run(*context_, std::move(work));
+    const absl::Status taken = door_.queue->Run(*context_, std::move(work));
     if (!taken.ok()) Answer(taken);
   }
 
   absl::StatusOr<DatasetQuestion> Question() const {
-    ASSIGN_OR_RETURN(DatasetQuestion question, question_());
-    ASSIGN_OR_RETURN(const uid_t uid, work_->peers().UidOf(*context_));
-    question.principal = PrincipalOf(uid);
+    ASSIGN_OR_RETURN(const Entered entered,
+                     door_.gate->Enter(*context_, *request_));
+    ASSIGN_OR_RETURN(DatasetQuestion question, question_(entered));
+    question.principal = entered.caller.principal;
     return inspector_->Check(std::move(question));
   }
 
@@ -62,8 +64,9 @@ class InspectionCall final : public grpc::ServerUnaryReactor {
   void Answer(const absl::Status& status) { Finish(ToGrpcStatus(status)); }
 
   DatasetInspector* const inspector_;
-  CallQueue* const work_;
+  const CallDoor door_;
   grpc::CallbackServerContext* const context_;
+  const google::protobuf::Message* const request_;
   const MakeQuestion question_;
   const FillAnswer fill_;
   const DatasetInspector::InspectionId id_;
@@ -72,13 +75,13 @@ class InspectionCall final : public grpc::ServerUnaryReactor {
 
 }  // namespace
 
-grpc::ServerUnaryReactor* RunInspection(DatasetInspector* inspector,
-                                        CallQueue* work,
-                                        grpc::CallbackServerContext* context,
-                                        MakeQuestion question,
-                                        FillAnswer fill) {
-  auto* call = new InspectionCall(inspector, work, context, std::move(question),
-                                  std::move(fill));
+grpc::ServerUnaryReactor* RunInspection(
+    DatasetInspector* inspector, const CallDoor& door,
+    grpc::CallbackServerContext* context,
+    const google::protobuf::Message* request, MakeQuestion question,
+    FillAnswer fill) {
+  auto* call = new InspectionCall(inspector, door, context, request,
+                                  std::move(question), std::move(fill));
   call->Begin();
   return call;
 }

@@ -10,21 +10,24 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "grpcpp/grpcpp.h"
+#include "server/api/unary_call.h"
 #include "server/dataset/dataset_inspector.h"
 #include "server/door/call_queue.h"
 
 namespace roundhouse {
 
 // What is asked, before DatasetInspector::Check; an error ends the call.
-using MakeQuestion = std::function<absl::StatusOr<DatasetQuestion>()>;
+using MakeQuestion =
+    std::function<absl::StatusOr<DatasetQuestion>(const Entered&)>;
 // Fills the response from the helper's answer.
 using FillAnswer = std::function<absl::Status(const std::string&)>;
 
-// The reactor deletes itself.  `inspector` and `work` outlive the call.
-grpc::ServerUnaryReactor* RunInspection(DatasetInspector* inspector,
-                                        CallQueue* work,
-                                        grpc::CallbackServerContext* context,
-                                        MakeQuestion question, FillAnswer fill);
+// The reactor deletes itself.  `inspector` outlives the call.
+grpc::ServerUnaryReactor* RunInspection(
+    DatasetInspector* inspector, const CallDoor& door,
+    grpc::CallbackServerContext* context,
+    const google::protobuf::Message* request, MakeQuestion question,
+    FillAnswer fill);
 
 }  // namespace roundhouse
 

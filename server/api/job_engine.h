@@ -4,6 +4,7 @@
 #define ROUNDHOUSE_SERVER_API_JOB_ENGINE_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,11 +21,18 @@
 
 namespace roundhouse {
 
+// Whether who asks may read what a job made; else why not.
+using MayRead = std::function<absl::Status(const JobRecord&)>;
+inline absl::Status MayReadAll(const JobRecord&) { return absl::OkStatus(); }
+
 struct SubmitRequest {
   std::string text;
   std::string file_name;   // Begins the messages about the text; never empty.
   std::string request_id;  // "": not idempotent.
   std::string principal;   // who asks: "uid:1000"
+  std::string owner;       // whose the job is
+  std::string project;
+  MayRead may_read = MayReadAll;
 };
 
 // v1::JobNeeds.
@@ -46,7 +54,7 @@ struct JobNeeds {
   int64_t trainable_parameters = 0;
   int64_t steps = 0;  // 0: not known before the dataset is read
   std::optional<double> step_seconds;
-  std::string measured_in;  // a job's id
+  std::string measured_in;  // a job's full name; "": none
 };
 
 struct SubmitResult {

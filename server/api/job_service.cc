@@ -32,31 +32,36 @@ void PutWarnings(const std::vector<std::string>& warnings,
 
 JobService::JobService(const JobBackends& backends, std::string state_dir,
                        std::function<absl::Status()> check_kept,
-                       CallQueue* work, StreamPump* pump)
+                       const CallDoor& door, StreamPump* pump)
     : engine_(backends.engine),
       store_(backends.store),
       inspector_(backends.inspector),
       state_dir_(std::move(state_dir)),
       check_kept_(std::move(check_kept)),
-      work_(work),
-      pump_(pump) {}
+      door_(door),
+      streams_{door.gate, pump} {}
 
 grpc::ServerUnaryReactor* JobService::CreateFineTuningJob(
     grpc::CallbackServerContext* context,
     const v1::CreateFineTuningJobRequest* request,
     v1::FineTuningJob* response) {
   if (request->validate_only()) return DryRun(context, request, response);
-  return RunUnary(context, work_, "", [=, this]() -> absl::Status {
+  const auto create = [=, this](const Entered& entered) -> absl::Status {
     ASSIGN_OR_RETURN(SubmitRequest submit, FromProto(*request));
-    ASSIGN_OR_RETURN(const uid_t uid, work_->peers().UidOf(*context));
-    submit.principal = PrincipalOf(uid);
+    submit.principal = entered.caller.principal;
+    submit.owner = entered.caller.owner();
+    submit.project = entered.project;
+    submit.may_read = [entered](const JobRecord& job) {
+      return entered.MayRead(job);
+    };
     RETURN_IF_ERROR(check_kept_());
     ASSIGN_OR_RETURN(const SubmitResult made, engine_->Submit(submit));
     RETURN_IF_ERROR(check_kept_());
     *response = ToProto(made.job);
     PutWarnings(made.warnings, response);
     return absl::OkStatus();
-  });
+  };
+  return RunUnary(context, door_, request, create);
 }
 
 grpc::ServerUnaryReactor* JobService::DryRun(
@@ -64,9 +69,12 @@ grpc::ServerUnaryReactor* JobService::DryRun(
     const v1::CreateFineTuningJobRequest* request,
     v1::FineTuningJob* response) {
   return RunInspection(
-      inspector_, work_, context,
-      [=, this]() -> absl::StatusOr<DatasetQuestion> {
-        ASSIGN_OR_RETURN(const SubmitRequest submit, FromProto(*request));
+      inspector_, door_, context, request,
+      [=, this](const Entered& entered) -> absl::StatusOr<DatasetQuestion> {
+        ASSIGN_OR_RETURN(SubmitRequest submit, FromProto(*request));
+        submit.may_read = [entered](const JobRecord& job) {
+          return entered.MayRead(job);
+        };
         ASSIGN_OR_RETURN(const DryRunResult dry, engine_->DryRun(submit));
         *response = ToProto(dry.job);
         *response->mutable_needs() = ToProto(dry.needs);
@@ -90,14 +98,19 @@ grpc::ServerUnaryReactor* JobService::DryRun(
 grpc::ServerUnaryReactor* JobService::GetFineTuningJob(
     grpc::CallbackServerContext* context,
     const v1::GetFineTuningJobRequest* request, v1::FineTuningJob* response) {
-  return RunUnary(context, work_, request->name(),
-                  [=, this] { return Get(request->name(), response); });
+  return RunUnary(context, door_, request, [=, this](const Entered& entered) {
+    return Get(entered, response);
+  });
 }
 
-absl::Status JobService::Get(const std::string& name,
+absl::Status JobService::Get(const Entered& entered,
                              v1::FineTuningJob* response) const {
-  ASSIGN_OR_RETURN(const JobRecord job, Find(name));
+  const JobRecord& job = *entered.job;
   *response = ToProto(job);
+  if (!entered.SeesAllOf(job)) {
+    *response = Outline(std::move(*response));
+    return absl::OkStatus();
+  }
   ASSIGN_OR_RETURN(const StepHistory history,
                    ReadStepHistory(JobFile(job, "metrics.jsonl")));
   response->mutable_loss_history()->Assign(history.losses.begin(),
@@ -114,17 +127,20 @@ grpc::ServerUnaryReactor* JobService::ListFineTuningJobs(
     grpc::CallbackServerContext* context,
     const v1::ListFineTuningJobsRequest* request,
     v1::ListFineTuningJobsResponse* response) {
-  return RunUnary(context, work_, "",
-                  [=, this] { return List(*request, response); });
+  return RunUnary(context, door_, request, [=, this](const Entered& entered) {
+    return List(entered, *request, response);
+  });
 }
 
-absl::Status JobService::List(const v1::ListFineTuningJobsRequest& request,
+absl::Status JobService::List(const Entered& entered,
+                              const v1::ListFineTuningJobsRequest& request,
                               v1::ListFineTuningJobsResponse* response) const {
   ASSIGN_OR_RETURN(const ListQuery query, FromProto(request));
   ASSIGN_OR_RETURN(const JobPage page,
                    store_->List(query.states, query.before, query.limit));
   for (const JobRecord& job : page.jobs) {
-    *response->add_jobs() = ToProto(job);
+    *response->add_jobs() =
+        entered.SeesAllOf(job) ? ToProto(job) : Outline(ToProto(job));
   }
   if (page.next_before.has_value()) {
     response->set_next_page_token(PageToken(*page.next_before));
@@ -134,49 +150,52 @@ absl::Status JobService::List(const v1::ListFineTuningJobsRequest& request,
 }
 
 grpc::ServerUnaryReactor* JobService::RunCommand(
-    grpc::CallbackServerContext* context, const std::string& name,
-    Command command, v1::FineTuningJob* response) {
-  return RunUnary(context, work_, name, [=, this]() -> absl::Status {
-    ASSIGN_OR_RETURN(const std::string id, JobIdFromName(name));
-    ASSIGN_OR_RETURN(const JobRecord job, (engine_->*command)(id));
-    *response = ToProto(job);
-    return absl::OkStatus();
-  });
+    grpc::CallbackServerContext* context,
+    const google::protobuf::Message* request, Command command,
+    v1::FineTuningJob* response) {
+  return RunUnary(context, door_, request,
+                  [=, this](const Entered& entered) -> absl::Status {
+                    ASSIGN_OR_RETURN(const JobRecord job,
+                                     (engine_->*command)(entered.job->id));
+                    *response = ToProto(job);
+                    return absl::OkStatus();
+                  });
 }
 
 grpc::ServerUnaryReactor* JobService::CancelFineTuningJob(
     grpc::CallbackServerContext* context,
     const v1::CancelFineTuningJobRequest* request,
     v1::FineTuningJob* response) {
-  return RunCommand(context, request->name(), &JobEngine::Cancel, response);
+  return RunCommand(context, request, &JobEngine::Cancel, response);
 }
 
 grpc::ServerUnaryReactor* JobService::PauseFineTuningJob(
     grpc::CallbackServerContext* context,
     const v1::PauseFineTuningJobRequest* request, v1::FineTuningJob* response) {
-  return RunCommand(context, request->name(), &JobEngine::Pause, response);
+  return RunCommand(context, request, &JobEngine::Pause, response);
 }
 
 grpc::ServerUnaryReactor* JobService::ResumeFineTuningJob(
     grpc::CallbackServerContext* context,
     const v1::ResumeFineTuningJobRequest* request,
     v1::FineTuningJob* response) {
-  return RunCommand(context, request->name(), &JobEngine::Resume, response);
+  return RunCommand(context, request, &JobEngine::Resume, response);
 }
 
 grpc::ServerUnaryReactor* JobService::FinishFineTuningJob(
     grpc::CallbackServerContext* context,
     const v1::FinishFineTuningJobRequest* request,
     v1::FineTuningJob* response) {
-  return RunCommand(context, request->name(), &JobEngine::Finish, response);
+  return RunCommand(context, request, &JobEngine::Finish, response);
 }
 
 grpc::ServerUnaryReactor* JobService::ListFineTuningJobEvents(
     grpc::CallbackServerContext* context,
     const v1::ListFineTuningJobEventsRequest* request,
     v1::ListFineTuningJobEventsResponse* response) {
-  return RunUnary(context, work_, request->name(),
-                  [=, this] { return ListEvents(*request, response); });
+  return RunUnary(context, door_, request, [=, this](const Entered&) {
+    return ListEvents(*request, response);
+  });
 }
 
 absl::Status JobService::ListEvents(
@@ -199,20 +218,16 @@ std::string JobService::JobFile(const JobRecord& job,
   return absl::StrCat(state_dir_, "/jobs/", job.uid, "/", file);
 }
 
-absl::StatusOr<JobRecord> JobService::Find(const std::string& name) const {
-  ASSIGN_OR_RETURN(const std::string id, JobIdFromName(name));
-  return store_->Get(id);
-}
-
 grpc::ServerWriteReactor<v1::WatchFineTuningJobsResponse>*
 JobService::WatchFineTuningJobs(grpc::CallbackServerContext* context,
                                 const v1::WatchFineTuningJobsRequest* request) {
   using Response = v1::WatchFineTuningJobsResponse;
   return BeginStream<Response>(
-      pump_, context, StreamKind::kFollow, "", [&]() -> MadeStream<Response> {
+      streams_, context, *request, StreamKind::kFollow,
+      [&](const Entered& entered) -> MadeStream<Response> {
         ASSIGN_OR_RETURN(WatchQuery query, FromProto(*request));
-        return std::make_shared<WatchStream>(pump_, context, store_,
-                                             std::move(query));
+        return std::make_shared<WatchStream>(streams_.pump, context, store_,
+                                             std::move(query), entered);
       });
 }
 
@@ -222,17 +237,18 @@ JobService::StreamFineTuningJobLogs(
     const v1::StreamFineTuningJobLogsRequest* request) {
   using Response = v1::StreamFineTuningJobLogsResponse;
   return BeginStream<Response>(
-      pump_, context, StreamKind::kFollow, request->name(),
-      [&]() -> MadeStream<Response> {
-        ASSIGN_OR_RETURN(const JobRecord job, Find(request->name()));
+      streams_, context, *request, StreamKind::kFollow,
+      [&](const Entered& entered) -> MadeStream<Response> {
+        const JobRecord& job = *entered.job;
         if (request->tail_lines() < 0) {
           return FieldError(FieldReason::kInvalidValue, "tail_lines",
                             "must not be negative");
         }
         return std::make_shared<LogStream>(
-            pump_, context,
+            streams_.pump, context,
             StreamedFile{.store = store_,
                          .id = job.id,
+                         .project = job.project,
                          .path = JobFile(job, "log"),
                          .follow = request->follow()},
             request->tail_lines());
@@ -245,13 +261,14 @@ JobService::StreamFineTuningJobMetrics(
     const v1::StreamFineTuningJobMetricsRequest* request) {
   using Response = v1::StepMetrics;
   return BeginStream<Response>(
-      pump_, context, StreamKind::kFollow, request->name(),
-      [&]() -> MadeStream<Response> {
-        ASSIGN_OR_RETURN(const JobRecord job, Find(request->name()));
+      streams_, context, *request, StreamKind::kFollow,
+      [&](const Entered& entered) -> MadeStream<Response> {
+        const JobRecord& job = *entered.job;
         return std::make_shared<MetricsStream>(
-            pump_, context,
+            streams_.pump, context,
             StreamedFile{.store = store_,
                          .id = job.id,
+                         .project = job.project,
                          .path = JobFile(job, "metrics.jsonl"),
                          .follow = request->follow()},
             request->after_step());
@@ -263,17 +280,16 @@ JobService::TraceFineTuningJob(grpc::CallbackServerContext* context,
                                const v1::TraceFineTuningJobRequest* request) {
   using Response = v1::TraceFineTuningJobResponse;
   return BeginStream<Response>(
-      pump_, context, StreamKind::kTrace, request->name(),
-      [&]() -> MadeStream<Response> {
-        ASSIGN_OR_RETURN(const std::string id, JobIdFromName(request->name()));
+      streams_, context, *request, StreamKind::kTrace,
+      [&](const Entered& entered) -> MadeStream<Response> {
         if (request->steps() < 1 || request->steps() > kMaxTracedSteps) {
           return FieldError(
               FieldReason::kInvalidValue, "steps",
               absl::StrCat(request->steps(), " is not 1 to ", kMaxTracedSteps));
         }
         return std::make_shared<TraceStream>(
-            pump_, context, request->name(),
-            engine_->TraceJob(id, request->steps()));
+            streams_.pump, context, request->name(),
+            engine_->TraceJob(entered.job->id, request->steps()));
       });
 }
 

@@ -10,8 +10,8 @@
 #include "proto/roundhouse/v1/fine_tuning_job.grpc.pb.h"
 #include "server/api/job_engine.h"
 #include "server/api/stream_pump.h"
+#include "server/api/unary_call.h"
 #include "server/dataset/dataset_inspector.h"
-#include "server/door/call_queue.h"
 #include "server/store/store.h"
 
 namespace roundhouse {
@@ -30,7 +30,7 @@ class JobService final : public v1::FineTuningJobService::CallbackService {
   // <state_dir>/jobs/<uid>/{log,metrics.jsonl,samples.jsonl}.  `check_kept` as
   // in ApiOptions.
   JobService(const JobBackends& backends, std::string state_dir,
-             std::function<absl::Status()> check_kept, CallQueue* work,
+             std::function<absl::Status()> check_kept, const CallDoor& door,
              StreamPump* pump);
 
   grpc::ServerUnaryReactor* CreateFineTuningJob(
@@ -88,24 +88,24 @@ class JobService final : public v1::FineTuningJobService::CallbackService {
       const v1::CreateFineTuningJobRequest* request,
       v1::FineTuningJob* response);
   grpc::ServerUnaryReactor* RunCommand(grpc::CallbackServerContext* context,
-                                       const std::string& name, Command command,
+                                       const google::protobuf::Message* request,
+                                       Command command,
                                        v1::FineTuningJob* response);
-  absl::Status Get(const std::string& name, v1::FineTuningJob* response) const;
-  absl::Status List(const v1::ListFineTuningJobsRequest& request,
+  // REQUIRES: the request names a job.
+  absl::Status Get(const Entered& entered, v1::FineTuningJob* response) const;
+  absl::Status List(const Entered& entered,
+                    const v1::ListFineTuningJobsRequest& request,
                     v1::ListFineTuningJobsResponse* response) const;
   absl::Status ListEvents(const v1::ListFineTuningJobEventsRequest& request,
                           v1::ListFineTuningJobEventsResponse* response) const;
   std::string JobFile(const JobRecord& job, const std::string& file) const;
-  // The job's file for a stream, after checking the name.
-  absl::StatusOr<JobRecord> Find(const std::string& name) const;
-
   JobEngine* const engine_;
   JobStore* const store_;
   DatasetInspector* const inspector_;
   const std::string state_dir_;
   const std::function<absl::Status()> check_kept_;
-  CallQueue* const work_;
-  StreamPump* const pump_;
+  const CallDoor door_;
+  const StreamDoor streams_;
 };
 
 }  // namespace roundhouse

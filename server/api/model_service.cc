@@ -35,34 +35,37 @@ v1::Model ToProto(const ModelInfo& info, uint64_t host_limit_bytes) {
 }  // namespace
 
 grpc::ServerUnaryReactor* ModelService::ListModels(
-    grpc::CallbackServerContext* context, const v1::ListModelsRequest*,
+    grpc::CallbackServerContext* context, const v1::ListModelsRequest* request,
     v1::ListModelsResponse* response) {
-  return RunUnary(context, work_, "", [this, response]() -> absl::Status {
-    ASSIGN_OR_RETURN(const ModelList list, catalog_->List());
-    for (const ModelInfo& info : list.models) {
-      *response->add_models() = ToProto(info, catalog_->host_limit_bytes());
-    }
-    response->set_truncated(list.truncated);
-    return absl::OkStatus();
-  });
+  return RunUnary(context, door_, request,
+                  [this, response](const Entered&) -> absl::Status {
+                    ASSIGN_OR_RETURN(const ModelList list, catalog_->List());
+                    for (const ModelInfo& info : list.models) {
+                      *response->add_models() =
+                          ToProto(info, catalog_->host_limit_bytes());
+                    }
+                    response->set_truncated(list.truncated);
+                    return absl::OkStatus();
+                  });
 }
 
 grpc::ServerUnaryReactor* ModelService::GetModel(
     grpc::CallbackServerContext* context, const v1::GetModelRequest* request,
     v1::Model* response) {
-  return RunUnary(context, work_, request->name(), [=, this]() -> absl::Status {
-    if (request->name().empty()) {
-      return FieldError(FieldReason::kMissingField, "name", "is missing");
-    }
-    ASSIGN_OR_RETURN(const ModelInfo info, catalog_->Get(request->name()));
-    *response = ToProto(info, catalog_->host_limit_bytes());
-    return absl::OkStatus();
-  });
+  return RunUnary(
+      context, door_, request, [=, this](const Entered&) -> absl::Status {
+        if (request->name().empty()) {
+          return FieldError(FieldReason::kMissingField, "name", "is missing");
+        }
+        ASSIGN_OR_RETURN(const ModelInfo info, catalog_->Get(request->name()));
+        *response = ToProto(info, catalog_->host_limit_bytes());
+        return absl::OkStatus();
+      });
 }
 
 grpc::ServerWriteReactor<v1::SampleResponse>* ModelService::Sample(
     grpc::CallbackServerContext* context, const v1::SampleRequest* request) {
-  return BeginSample(sampler_, work_, pump_, context, *request);
+  return BeginSample(sampler_, door_, pump_, context, *request);
 }
 
 }  // namespace roundhouse

@@ -5,7 +5,7 @@
 #include "proto/roundhouse/v1/model.grpc.pb.h"
 #include "server/api/sample_engine.h"
 #include "server/api/stream_pump.h"
-#include "server/door/call_queue.h"
+#include "server/api/unary_call.h"
 #include "server/planning/model_catalog.h"
 
 namespace roundhouse {
@@ -14,8 +14,8 @@ namespace roundhouse {
 class ModelService final : public v1::ModelService::CallbackService {
  public:
   ModelService(const ModelCatalog* catalog, SampleEngine* sampler,
-               CallQueue* work, StreamPump* pump)
-      : catalog_(catalog), sampler_(sampler), work_(work), pump_(pump) {}
+               const CallDoor& door, StreamPump* pump)
+      : catalog_(catalog), sampler_(sampler), door_(door), pump_(pump) {}
 
   grpc::ServerUnaryReactor* ListModels(
       grpc::CallbackServerContext* context,
@@ -31,7 +31,7 @@ class ModelService final : public v1::ModelService::CallbackService {
  private:
   const ModelCatalog* const catalog_;
   SampleEngine* const sampler_;
-  CallQueue* const work_;
+  const CallDoor door_;
   StreamPump* const pump_;
 };
 

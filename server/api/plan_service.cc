@@ -177,16 +177,17 @@ grpc::ServerUnaryReactor* PlanService::PlanTraining(
     grpc::CallbackServerContext* context,
     const v1::PlanTrainingRequest* request,
     v1::PlanTrainingResponse* response) {
-  return RunUnary(
-      context, &work_, request->model(), [=, this]() -> absl::Status {
-        if (context->IsCancelled()) {
-          return absl::CancelledError("the call is gone");
-        }
-        ASSIGN_OR_RETURN(const TrainingPlan plan,
-                         planner_->Plan(Question(*request)));
-        ASSIGN_OR_RETURN(*response, ToProto(plan, request->timeline()));
-        return absl::OkStatus();
-      });
+  return RunUnary(context, {gate_, &work_}, request,
+                  [=, this](const Entered&) -> absl::Status {
+                    if (context->IsCancelled()) {
+                      return absl::CancelledError("the call is gone");
+                    }
+                    ASSIGN_OR_RETURN(const TrainingPlan plan,
+                                     planner_->Plan(Question(*request)));
+                    ASSIGN_OR_RETURN(*response,
+                                     ToProto(plan, request->timeline()));
+                    return absl::OkStatus();
+                  });
 }
 
 }  // namespace roundhouse

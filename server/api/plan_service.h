@@ -4,6 +4,7 @@
 
 #include "absl/status/statusor.h"
 #include "proto/roundhouse/v1/plan.grpc.pb.h"
+#include "server/access/gate.h"
 #include "server/door/call_queue.h"
 #include "server/planning/training_planner.h"
 
@@ -20,11 +21,13 @@ inline constexpr size_t kMaxTimelineIntervals = 100'000;
 absl::StatusOr<v1::PlanTrainingResponse> ToProto(const TrainingPlan& plan,
                                                  bool timeline);
 
-// Thread-safe.  `planner` and `peers` must outlive the gRPC server.
+// Thread-safe.  All that is given must outlive the gRPC server.
 class PlanService final : public v1::PlanService::CallbackService {
  public:
-  PlanService(const TrainingPlanner* planner, const Peers* peers)
+  PlanService(const TrainingPlanner* planner, const Gate* gate,
+              const Peers* peers)
       : planner_(planner),
+        gate_(gate),
         work_(peers, {.threads = 1,
                       .waiting = kMaxWaitingPlans,
                       .waiting_each = kMaxWaitingPlansEach}) {}
@@ -40,6 +43,7 @@ class PlanService final : public v1::PlanService::CallbackService {
 
  private:
   const TrainingPlanner* const planner_;
+  const Gate* const gate_;
   CallQueue work_;
 };
 

@@ -61,9 +61,10 @@ TEST_F(ReflectionTest, EveryServiceIsListed) {
       names,
       (std::set<std::string>{
           "grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection",
-          "roundhouse.v1.CheckpointService", "roundhouse.v1.DatasetService",
-          "roundhouse.v1.FineTuningJobService", "roundhouse.v1.ModelService",
-          "roundhouse.v1.PlanService", "roundhouse.v1.SystemService"}));
+          "roundhouse.v1.AccountService", "roundhouse.v1.CheckpointService",
+          "roundhouse.v1.DatasetService", "roundhouse.v1.FineTuningJobService",
+          "roundhouse.v1.ModelService", "roundhouse.v1.PlanService",
+          "roundhouse.v1.SystemService"}));
 }
 
 TEST_F(ReflectionTest, AServicesMethodsAreDescribed) {

@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/mutex.h"
 #include "base/status.h"
-#include "server/api/convert.h"
+#include "server/access/job_names.h"
 #include "server/spec/spec_error.h"
 
 namespace roundhouse {
@@ -157,8 +157,8 @@ absl::StatusOr<SampleQuestion> FromProto(const v1::SampleRequest& request) {
   RETURN_IF_ERROR(CheckNumbers(request));
   SampleQuestion question;
   // A job's full name is its id.
-  const auto id = JobIdFromName(request.model());
-  question.model = id.ok() ? *id : request.model();
+  const auto job = ParseJobName(request.model());
+  question.model = job.ok() ? job->id : request.model();
   question.prompts = {request.prompts().begin(), request.prompts().end()};
   if (request.max_new_tokens() > 0) {
     question.max_new_tokens = request.max_new_tokens();
@@ -170,15 +170,16 @@ absl::StatusOr<SampleQuestion> FromProto(const v1::SampleRequest& request) {
 }
 
 grpc::ServerWriteReactor<v1::SampleResponse>* BeginSample(
-    SampleEngine* engine, CallQueue* work, StreamPump* pump,
+    SampleEngine* engine, const CallDoor& door, StreamPump* pump,
     grpc::CallbackServerContext* context, const v1::SampleRequest& request) {
   using Response = v1::SampleResponse;
   return BeginStream<Response>(
-      pump, context, StreamKind::kSample, "", [&]() -> MadeStream<Response> {
+      {door.gate, pump}, context, request, StreamKind::kSample,
+      [&](const Entered&) -> MadeStream<Response> {
         ASSIGN_OR_RETURN(const SampleQuestion question, FromProto(request));
         auto mailbox = std::make_shared<Mailbox>(pump);
         const absl::Status taken =
-            work->Run(*context, [engine, question, mailbox] {
+            door.queue->Run(*context, [engine, question, mailbox] {
               if (!mailbox->cancelled()) engine->Start(question, mailbox);
             });
         if (!taken.ok()) mailbox->OnEnd(taken);

@@ -6,7 +6,7 @@
 #include "proto/roundhouse/v1/model.pb.h"
 #include "server/api/sample_engine.h"
 #include "server/api/stream_pump.h"
-#include "server/door/call_queue.h"
+#include "server/api/unary_call.h"
 
 namespace roundhouse {
 
@@ -17,7 +17,7 @@ absl::StatusOr<SampleQuestion> FromProto(const v1::SampleRequest& request);
 // Answers the call; the request is copied.  All but the context outlive the
 // gRPC server.  Thread-safe.
 grpc::ServerWriteReactor<v1::SampleResponse>* BeginSample(
-    SampleEngine* engine, CallQueue* work, StreamPump* pump,
+    SampleEngine* engine, const CallDoor& door, StreamPump* pump,
     grpc::CallbackServerContext* context, const v1::SampleRequest& request);
 
 }  // namespace roundhouse

@@ -31,6 +31,7 @@
 #include "base/mutex.h"
 #include "grpcpp/grpcpp.h"
 #include "server/api/errors.h"
+#include "server/api/unary_call.h"
 #include "server/door/peers.h"
 
 namespace roundhouse {
@@ -237,17 +238,28 @@ class RefusedStream final : public grpc::ServerWriteReactor<Response> {
   void OnDone() override { delete this; }
 };
 
-// Makes a stream, once whoever calls has a place for one, and hands it to the
-// pump and to gRPC.  Errors of `make` end the call; `resource` goes into their
-// details.
+// What streams need beside it; all of it outlives the gRPC server.
+struct StreamDoor {
+  const Gate* gate;
+  StreamPump* pump;
+};
+
+// Makes a stream, once the gate has let the caller in and he has a place for
+// one, and hands it to the pump and to gRPC.  Errors of `make` end the call.
 template <typename Response>
 grpc::ServerWriteReactor<Response>* BeginStream(
-    StreamPump* pump, grpc::CallbackServerContext* context, StreamKind kind,
-    const std::string& resource,
-    absl::FunctionRef<MadeStream<Response>()> make) {
+    const StreamDoor& door, grpc::CallbackServerContext* context,
+    const google::protobuf::Message& request, StreamKind kind,
+    absl::FunctionRef<MadeStream<Response>(const Entered&)> make) {
+  StreamPump* const pump = door.pump;
+  const std::string resource = ResourceOf(request);
   absl::StatusOr<StreamPlace> place = pump->Take(*context, kind);
   if (!place.ok()) return new RefusedStream<Response>(place.status(), resource);
-  auto made = make();
+  const absl::StatusOr<Entered> entered = door.gate->Enter(*context, request);
+  if (!entered.ok()) {
+    return new RefusedStream<Response>(entered.status(), resource);
+  }
+  auto made = make(*entered);
   if (!made.ok()) return new RefusedStream<Response>(made.status(), resource);
   std::shared_ptr<PumpedWriter<Response>> stream = *std::move(made);
   PumpedWriter<Response>* const raw = stream.get();

@@ -1,6 +1,7 @@
 #include "server/api/system_service.h"
 
 #include "base/status.h"
+#include "server/access/job_names.h"
 #include "server/api/convert.h"
 #include "server/api/unary_call.h"
 
@@ -9,8 +10,8 @@ namespace roundhouse {
 grpc::ServerUnaryReactor* SystemService::GetServer(
     grpc::CallbackServerContext* context, const v1::GetServerRequest* request,
     v1::Server* response) {
-  return RunUnary(context, work_, "",
-                  [this, response] { return Fill(response); });
+  return RunUnary(context, door_, request,
+                  [this, response](const Entered&) { return Fill(response); });
 }
 
 absl::Status SystemService::Fill(v1::Server* response) const {
@@ -38,12 +39,19 @@ absl::Status SystemService::Fill(v1::Server* response) const {
 grpc::ServerUnaryReactor* SystemService::ListDevices(
     grpc::CallbackServerContext* context, const v1::ListDevicesRequest* request,
     v1::ListDevicesResponse* response) {
-  return RunUnary(context, work_, "", [this, response] {
-    for (const DeviceInfo& device : engine_->Devices()) {
-      *response->add_devices() = ToProto(device);
-    }
-    return absl::OkStatus();
-  });
+  return RunUnary(context, door_, request,
+                  [this, response](const Entered&) -> absl::Status {
+                    for (const DeviceInfo& device : engine_->Devices()) {
+                      std::string job;
+                      if (!device.job_id.empty()) {
+                        ASSIGN_OR_RETURN(const JobRecord record,
+                                         store_->Get(device.job_id));
+                        job = JobName(record.project, record.id);
+                      }
+                      *response->add_devices() = ToProto(device, job);
+                    }
+                    return absl::OkStatus();
+                  });
 }
 
 }  // namespace roundhouse

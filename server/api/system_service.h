@@ -4,7 +4,7 @@
 
 #include "proto/roundhouse/v1/system.grpc.pb.h"
 #include "server/api/job_engine.h"
-#include "server/door/call_queue.h"
+#include "server/api/unary_call.h"
 #include "server/store/store.h"
 
 namespace roundhouse {
@@ -12,8 +12,8 @@ namespace roundhouse {
 // Thread-safe.  Everything given must outlive the gRPC server.
 class SystemService final : public v1::SystemService::CallbackService {
  public:
-  SystemService(JobEngine* engine, JobStore* store, CallQueue* work)
-      : engine_(engine), store_(store), work_(work) {}
+  SystemService(JobEngine* engine, JobStore* store, const CallDoor& door)
+      : engine_(engine), store_(store), door_(door) {}
 
   grpc::ServerUnaryReactor* GetServer(grpc::CallbackServerContext* context,
                                       const v1::GetServerRequest* request,
@@ -28,7 +28,7 @@ class SystemService final : public v1::SystemService::CallbackService {
 
   JobEngine* const engine_;
   JobStore* const store_;
-  CallQueue* const work_;
+  const CallDoor door_;
 };
 
 }  // namespace roundhouse

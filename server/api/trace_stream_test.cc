@@ -14,6 +14,10 @@ namespace {
 
 class TraceStreamTest : public ApiTestFixture {
  protected:
+  void SetUp() override {
+    ApiTestFixture::SetUp();
+    MustCreate();  // job-1
+  }
   auto Begin(const std::string& name, int steps) {
     Limit(&context_);
     v1::TraceFineTuningJobRequest request;
@@ -123,9 +127,9 @@ TEST_F(TraceStreamTest, StepsAndThenTheTraceInParts) {
 }
 
 TEST_F(TraceStreamTest, ItsErrorIsTheCalls) {
-  const auto reader = Begin("projects/default/fineTuningJobs/job-9", 100);
+  const auto reader = Begin("projects/default/fineTuningJobs/job-1", 100);
   const auto task = engine_->AwaitTraceTask();
-  EXPECT_EQ(engine_->trace_request(), "job-9 100");
+  EXPECT_EQ(engine_->trace_request(), "job-1 100");
   task->Finish(absl::ResourceExhaustedError("ask for fewer steps"));
   v1::TraceFineTuningJobResponse message;
   while (reader->Read(&message)) {

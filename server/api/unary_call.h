@@ -1,4 +1,5 @@
-// Runs a unary call on the call queue and answers with its status.
+// What every handler of the API shares: the gate that each call goes through,
+// and for unary calls the queue that they run on.
 #ifndef ROUNDHOUSE_SERVER_API_UNARY_CALL_H_
 #define ROUNDHOUSE_SERVER_API_UNARY_CALL_H_
 
@@ -9,11 +10,27 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "google/protobuf/message.h"
 #include "grpcpp/grpcpp.h"
+#include "server/access/gate.h"
+#include "server/access/rules.h"
 #include "server/api/errors.h"
 #include "server/door/call_queue.h"
 
 namespace roundhouse {
+
+// Both outlive the gRPC server.
+struct CallDoor {
+  const Gate* gate;
+  CallQueue* queue;
+};
+
+// Goes into details of errors: what the request names.
+inline std::string ResourceOf(const google::protobuf::Message& request) {
+  const Rule* const rule = RuleOf(request);
+  return rule == nullptr ? "" : ResourceOf(*rule, request);
+}
 
 // What `call` answers, a Status or a StatusOr.  A library that throws ends this
 // call, not the daemon; the log says what it threw.
@@ -26,15 +43,21 @@ auto Guarded(const Call& call) -> decltype(call()) {
   }
 }
 
-// `call` fills the response; `resource` goes into error details.
-inline grpc::ServerUnaryReactor* RunUnary(grpc::CallbackServerContext* context,
-                                          CallQueue* queue,
-                                          const std::string& resource,
-                                          std::function<absl::Status()> call) {
+// `call` fills the response; it is made once the gate has let the caller in.
+inline grpc::ServerUnaryReactor* RunUnary(
+    grpc::CallbackServerContext* context, const CallDoor& door,
+    const google::protobuf::Message* request,
+    std::function<absl::Status(const Entered&)> call) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  const std::string resource = ResourceOf(*request);
   const absl::Status taken =
-      queue->Run(*context, [reactor, resource, call = std::move(call)] {
-        reactor->Finish(ToGrpcStatus(Guarded(call), resource));
+      door.queue->Run(*context, [=, gate = door.gate, call = std::move(call)] {
+        const auto answer = [&]() -> absl::Status {
+          ASSIGN_OR_RETURN(const Entered entered,
+                           gate->Enter(*context, *request));
+          return call(entered);
+        };
+        reactor->Finish(ToGrpcStatus(Guarded(answer), resource));
       });
   if (!taken.ok()) reactor->Finish(ToGrpcStatus(taken, resource));
   return reactor;

@@ -3,16 +3,10 @@
 #include <utility>
 
 #include "base/status.h"
+#include "server/access/job_names.h"
 
 namespace roundhouse {
 namespace {
-
-v1::FineTuningJob WithoutTexts(const JobRecord& job) {
-  v1::FineTuningJob out = ToProto(job);
-  out.clear_submitted_text();
-  out.clear_resolved_spec();
-  return out;
-}
 
 std::vector<JobState> LiveStates() {
   std::vector<JobState> live;
@@ -25,12 +19,22 @@ std::vector<JobState> LiveStates() {
 }  // namespace
 
 WatchStream::WatchStream(StreamPump* pump, grpc::CallbackServerContext* context,
-                         const JobStore* store, WatchQuery query)
+                         const JobStore* store, WatchQuery query,
+                         Entered entered)
     : PumpedWriter(pump, context),
       pump_(pump),
       store_(store),
-      query_(std::move(query)) {
-  if (!query_.id.empty()) resource_ = JobName(query_.id);
+      query_(std::move(query)),
+      entered_(std::move(entered)) {
+  resource_ = query_.id;
+}
+
+v1::FineTuningJob WatchStream::Shown(const JobRecord& job) const {
+  v1::FineTuningJob out = ToProto(job);
+  if (!entered_.SeesAllOf(job)) return Outline(std::move(out));
+  out.clear_submitted_text();
+  out.clear_resolved_spec();
+  return out;
 }
 
 absl::StatusOr<NextMessage> WatchStream::Next(absl::Time now, Message* out) {
@@ -54,7 +58,10 @@ absl::StatusOr<NextMessage> WatchStream::Next(absl::Time now, Message* out) {
 absl::Status WatchStream::Begin(absl::Time now) {
   begun_ = true;
   next_bookmark_ = now + kBookmarkInterval;
-  if (!query_.id.empty()) RETURN_IF_ERROR(store_->Get(query_.id).status());
+  if (!query_.id.empty()) {
+    ASSIGN_OR_RETURN(const JobRecord job, store_->Get(query_.id));
+    resource_ = JobName(job.project, job.id);
+  }
   if (query_.from_revision == 0) return QueueSnapshot();
   ASSIGN_OR_RETURN(const int64_t latest, store_->Revision());
   if (query_.from_revision > latest) {
@@ -109,7 +116,7 @@ void WatchStream::Queue(const JobRecord& job, Message::Kind kind,
   Message message;
   message.set_kind(kind);
   message.set_revision(revision);
-  *message.mutable_job() = WithoutTexts(job);
+  *message.mutable_job() = Shown(job);
   queue_.push_back(std::move(message));
   if (!query_.id.empty() && IsFinal(job.state)) final_seen_ = true;
 }
@@ -132,7 +139,7 @@ absl::StatusOr<bool> WatchStream::NextProgress(absl::Time now, Message* out) {
     if (IsFinal(job.state)) continue;
     out->set_kind(Message::PROGRESS);
     out->set_revision(revision_);
-    *out->mutable_job() = WithoutTexts(job);
+    *out->mutable_job() = Shown(job);
     return true;
   }
   next_progress_ = now + kProgressInterval;

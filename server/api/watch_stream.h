@@ -24,9 +24,10 @@ inline constexpr absl::Duration kProgressInterval = absl::Milliseconds(100);
 
 class WatchStream final : public PumpedWriter<v1::WatchFineTuningJobsResponse> {
  public:
-  // `store` outlives the stream.
+  // `store` outlives the stream.  Of jobs that `entered` does not see whole,
+  // outlines are sent.
   WatchStream(StreamPump* pump, grpc::CallbackServerContext* context,
-              const JobStore* store, WatchQuery query);
+              const JobStore* store, WatchQuery query, Entered entered);
 
  protected:
   absl::StatusOr<NextMessage> Next(
@@ -39,12 +40,14 @@ class WatchStream final : public PumpedWriter<v1::WatchFineTuningJobsResponse> {
   absl::Status QueueSnapshot();
   absl::Status Refill();
   absl::StatusOr<bool> NextProgress(absl::Time now, Message* out);
+  v1::FineTuningJob Shown(const JobRecord& job) const;
   void Queue(const JobRecord& job, Message::Kind kind, int64_t revision);
   void QueueBookmark();
 
   StreamPump* const pump_;
   const JobStore* const store_;
   const WatchQuery query_;
+  const Entered entered_;
   bool begun_ = false;
   uint64_t seen_changes_ = 0;  // of the pump's, when the store was last asked
   bool final_seen_ = false;

@@ -45,6 +45,8 @@ absl::StatusOr<SubmitResult> Engine::Submit(const SubmitRequest& request) {
   job.output_name = checked->spec.spec().output_name;
   job.request_id = request.request_id;
   job.principal = request.principal;
+  job.owner = request.owner;
+  job.project = request.project;
   bool created = false;
   absl::StatusOr<JobRecord> record = world_.store.Create(job, &created);
   if (IsStoreRefusal(record.status()) &&

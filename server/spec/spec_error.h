@@ -34,6 +34,7 @@ enum class FieldReason {
   kRequestIdReused,
   kCancelled,
   kUnauthenticated,
+  kPermissionDenied,
   kPathOutsideDataRoots,
   kPathNotFound,
   kStateDirectoryGone,

@@ -80,6 +80,18 @@ absl::Status RememberRequest(Database* db, const NewJob& job, int64_t number,
       .Run();
 }
 
+// In the transaction that makes the job: nobody removes it in between.
+absl::Status ProjectIsThere(Database* db, const std::string& project) {
+  ASSIGN_OR_RETURN(Statement select,
+                   db->Prepare("SELECT 1 FROM projects WHERE name = ?"));
+  ASSIGN_OR_RETURN(const bool found, select.Bind(project).Step());
+  if (found) return absl::OkStatus();
+  return FieldError(
+      absl::StatusCode::kNotFound, FieldReason::kNotFound, "project",
+      absl::StrCat("there is no project \"",
+                   absl::CHexEscape(project.substr(0, 80)), "\""));
+}
+
 absl::Status DropOldRequests(Database* db, int64_t before_us) {
   ASSIGN_OR_RETURN(Statement drop,
                    db->Prepare("DELETE FROM requests WHERE create_us < ?"));
@@ -241,6 +253,7 @@ absl::Status JobStore::InsertJob(Database* db, const NewJob& job,
         absl::StrCat("the server keeps ", options_.max_jobs, " jobs at most"));
   }
   RETURN_IF_ERROR(OutputNameIsFree(db, job.output_name));
+  RETURN_IF_ERROR(ProjectIsThere(db, job.project));
   const int64_t now_us = ToMicros(options_.now());
   ASSIGN_OR_RETURN(
       Statement insert,
@@ -308,6 +321,16 @@ absl::StatusOr<std::optional<JobRecord>> JobStore::FindRequest(
   if (number == 0) return std::optional<JobRecord>();
   ASSIGN_OR_RETURN(JobRecord job, Get(NameOfJob(number)));
   return std::optional<JobRecord>(std::move(job));
+}
+
+absl::Status JobStore::WriteWith(const StoreWriter::Write& write) {
+  return writer_->Run(write);
+}
+
+absl::Status JobStore::ReadWith(
+    const std::function<absl::Status(Database*)>& read) const {
+  MutexLock lock(read_mutex_);
+  return read(reader_.get());
 }
 
 absl::Status JobStore::Change(

@@ -119,7 +119,8 @@ class JobStore {
 
   // A new job in VALIDATING.  With a known request_id: the job made first when
   // the text is the same, else kInvalidArgument.  `created` may be null.
-  // kInvalidArgument for an output_name that another job has.
+  // kInvalidArgument for an output_name that another job has; kNotFound for a
+  // project that is not there.
   absl::StatusOr<JobRecord> Create(const NewJob& job, bool* created = nullptr);
   // The job that this request_id made, for a retry before anything is checked
   // again.  kInvalidArgument when the text differs.  A request of "local", as
@@ -173,6 +174,12 @@ class JobStore {
                                                       const std::string& id,
                                                       int limit) const;
   absl::StatusOr<int64_t> Revision() const;
+
+  // For the tables that others keep in this file (server/access): a write in a
+  // transaction of the writer's, and a read that waits for no write.
+  absl::Status WriteWith(const StoreWriter::Write& write);
+  absl::Status ReadWith(
+      const std::function<absl::Status(Database*)>& read) const;
 
  private:
   struct Live {

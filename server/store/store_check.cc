@@ -26,7 +26,10 @@ constexpr Table kTables[] = {
      "principal, request_id, payload_sha256, job, create_us"},
     {"checkpoints", "'job-' || job || ' step ' || step",
      "job, step, path, size_bytes, create_us"},
-    {"meta", "key", "key, value"}};
+    {"meta", "key", "key, value"},
+    {"users", "name", "name, uid, admin, create_us, remove_us"},
+    {"projects", "name", "name, unix_group, create_us"},
+    {"members", "project || ' ' || user", "project, user, role"}};
 
 absl::Status CheckTable(Database* db, const Table& table) {
   std::string whole = RowIsWhole(table.name);
@@ -45,9 +48,9 @@ absl::Status CheckReferences(Database* db) {
   ASSIGN_OR_RETURN(Statement check, db->Prepare("PRAGMA foreign_key_check"));
   ASSIGN_OR_RETURN(const bool found, check.Step());
   if (!found) return absl::OkStatus();
-  return absl::DataLossError(
-      absl::StrCat("job store: a row of ", check.Text(0),
-                   " belongs to a job that is not there"));
+  return absl::DataLossError(absl::StrCat("job store: a row of ", check.Text(0),
+                                          " belongs to a row of ",
+                                          check.Text(2), " that is not there"));
 }
 
 // What AUTOINCREMENT keeps has no checksum; meta says the same and has one.

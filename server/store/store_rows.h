@@ -1,4 +1,5 @@
-// Rows of the job store's tables -> records.  Private to server/store/store.
+// Rows of the job store's tables -> records.  For server/store and whoever
+// keeps a table of its own in the store (server/access).
 #ifndef ROUNDHOUSE_SERVER_STORE_STORE_ROWS_H_
 #define ROUNDHOUSE_SERVER_STORE_STORE_ROWS_H_
 

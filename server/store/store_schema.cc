@@ -219,6 +219,49 @@ WHEN old.checksum IS NOT row_checksum(old.key, old.value)
 BEGIN
   SELECT RAISE(ABORT, 'a row of meta differs from its checksum');
 END;
+)sql",
+    // Accounts (server/access/accounts.h).  uid -1: none; remove_us 0: there.
+    R"sql(
+CREATE TABLE users (
+  name TEXT PRIMARY KEY,
+  uid INTEGER NOT NULL,
+  admin INTEGER NOT NULL,
+  create_us INTEGER NOT NULL,
+  remove_us INTEGER NOT NULL,
+  checksum INTEGER NOT NULL GENERATED ALWAYS AS (row_checksum(
+    name, uid, admin, create_us, remove_us)) STORED
+) WITHOUT ROWID;
+CREATE UNIQUE INDEX users_by_uid ON users(uid)
+  WHERE uid >= 0 AND remove_us = 0;
+CREATE TABLE projects (
+  name TEXT PRIMARY KEY,
+  unix_group TEXT NOT NULL,
+  create_us INTEGER NOT NULL,
+  checksum INTEGER NOT NULL GENERATED ALWAYS AS (row_checksum(
+    name, unix_group, create_us)) STORED
+) WITHOUT ROWID;
+INSERT INTO projects VALUES ('default', '', 0);
+CREATE TABLE members (
+  project TEXT NOT NULL REFERENCES projects(name),
+  user TEXT NOT NULL REFERENCES users(name),
+  role INTEGER NOT NULL,
+  checksum INTEGER NOT NULL GENERATED ALWAYS AS (row_checksum(
+    project, user, role)) STORED,
+  PRIMARY KEY (project, user)
+) WITHOUT ROWID;
+CREATE INDEX jobs_by_project ON jobs(project, number)
+  WHERE project <> 'default';
+CREATE TRIGGER users_are_whole BEFORE UPDATE ON users
+WHEN old.checksum IS NOT row_checksum(
+  old.name, old.uid, old.admin, old.create_us, old.remove_us)
+BEGIN
+  SELECT RAISE(ABORT, 'a row of users differs from its checksum');
+END;
+CREATE TRIGGER members_are_whole BEFORE UPDATE ON members
+WHEN old.checksum IS NOT row_checksum(old.project, old.user, old.role)
+BEGIN
+  SELECT RAISE(ABORT, 'a row of members differs from its checksum');
+END;
 )sql"};
 
 // What the schema looks like: each table, index and trigger as it was written.

@@ -412,7 +412,7 @@ TEST_F(StoreTest, AnOlderFileIsBroughtForward) {
   EXPECT_EQ(*store_->Revision(), 10);
   store_.reset();
   auto db = Database::Open(dir_ / "jobs.db", Database::Mode::kWrite);
-  EXPECT_EQ(*(*db)->QueryInt("PRAGMA user_version"), 3);
+  EXPECT_EQ(*(*db)->QueryInt("PRAGMA user_version"), kStoreSchemaVersion);
   EXPECT_EQ(*(*db)->QueryInt("SELECT count(*) FROM attempts"), 1);
 }
 
@@ -426,7 +426,9 @@ TEST_F(StoreTest, ANewerFileIsRefused) {
   const auto status = JobStore::Open(Options()).status();
   EXPECT_TRUE(absl::IsFailedPrecondition(status));
   EXPECT_TRUE(absl::StrContains(std::string(status.message()),
-                                "its version is 7, this program knows 3"))
+                                absl::StrCat("its version is 7, this program "
+                                             "knows ",
+                                             kStoreSchemaVersion)))
       << status;
 }
 

@@ -1,0 +1,339 @@
+#include "server/access/accounts.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "base/nearest_name.h"
+#include "base/status.h"
+#include "server/spec/spec_error.h"
+#include "server/store/store_check.h"
+#include "server/store/store_rows.h"
+
+namespace roundhouse {
+namespace {
+
+absl::Status NoSuch(const std::string& field, const std::string& name,
+                    const std::vector<std::string>& names) {
+  return FieldError(absl::StatusCode::kNotFound, FieldReason::kNotFound, field,
+                    absl::StrCat("there is no ", field, " \"",
+                                 absl::CHexEscape(name.substr(0, 80)), "\"",
+                                 DidYouMean(name, names)));
+}
+
+template <typename Records>
+std::vector<std::string> NamesOf(const Records& records) {
+  std::vector<std::string> names;
+  for (const auto& [name, record] : records) names.push_back(name);
+  return names;
+}
+
+absl::Status TooMany(const std::string& field, size_t most,
+                     const std::string& what) {
+  return FieldError(absl::StatusCode::kResourceExhausted, FieldReason::kQuota,
+                    field, absl::StrCat(most, " ", what, " at most"));
+}
+
+absl::Status ReadUsers(Database* db, AccountList* list) {
+  ASSIGN_OR_RETURN(Statement select,
+                   db->Prepare(absl::StrCat(
+                       "SELECT name, uid, admin, create_us, remove_us, ",
+                       RowIsWhole("users"), " FROM users")));
+  while (true) {
+    ASSIGN_OR_RETURN(const bool row, select.Step());
+    if (!row) return absl::OkStatus();
+    if (select.Int(5) == 0) return DamagedRow("users", select.Text(0));
+    UserRecord user;
+    user.name = select.Text(0);
+    if (select.Int(1) >= 0) user.uid = static_cast<uid_t>(select.Int(1));
+    user.admin = select.Int(2) != 0;
+    user.create_time = absl::FromUnixMicros(select.Int(3));
+    if (select.Int(4) != 0) {
+      user.remove_time = absl::FromUnixMicros(select.Int(4));
+    }
+    list->users.emplace(user.name, std::move(user));
+  }
+}
+
+absl::Status ReadProjects(Database* db, AccountList* list) {
+  ASSIGN_OR_RETURN(
+      Statement select,
+      db->Prepare(absl::StrCat("SELECT name, unix_group, create_us, ",
+                               RowIsWhole("projects"), " FROM projects")));
+  while (true) {
+    ASSIGN_OR_RETURN(const bool row, select.Step());
+    if (!row) return absl::OkStatus();
+    if (select.Int(3) == 0) return DamagedRow("projects", select.Text(0));
+    list->projects.emplace(
+        select.Text(0),
+        ProjectRecord{.name = select.Text(0),
+                      .unix_group = select.Text(1),
+                      .create_time = absl::FromUnixMicros(select.Int(2))});
+  }
+}
+
+absl::Status ReadMembers(Database* db, AccountList* list) {
+  ASSIGN_OR_RETURN(
+      Statement select,
+      db->Prepare(absl::StrCat("SELECT project, user, role, ",
+                               RowIsWhole("members"), " FROM members")));
+  while (true) {
+    ASSIGN_OR_RETURN(const bool row, select.Step());
+    if (!row) return absl::OkStatus();
+    const std::string project = select.Text(0), user = select.Text(1);
+    const int64_t role = select.Int(2);
+    if (select.Int(3) == 0 || !list->projects.contains(project) ||
+        !list->users.contains(user) ||
+        role < static_cast<int64_t>(Role::kViewer) ||
+        role > static_cast<int64_t>(Role::kMember)) {
+      return DamagedRow("members", absl::StrCat(project, " ", user));
+    }
+    list->projects.at(project).members[user] = static_cast<Role>(role);
+    list->users.at(user).projects[project] = static_cast<Role>(role);
+  }
+}
+
+// A row of users, written whole: one that is there is changed.
+absl::Status PutUser(Database* db, const UserRecord& user) {
+  ASSIGN_OR_RETURN(
+      Statement put,
+      db->Prepare("INSERT INTO users VALUES (?, ?, ?, ?, ?) ON CONFLICT (name) "
+                  "DO UPDATE SET uid = excluded.uid, admin = excluded.admin, "
+                  "remove_us = excluded.remove_us"));
+  put.Bind(user.name);
+  put.Bind(user.uid.has_value() ? static_cast<int64_t>(*user.uid)
+                                : int64_t{-1});
+  put.Bind(int64_t{user.admin}).Bind(ToMicros(user.create_time));
+  put.Bind(user.remove_time.has_value() ? ToMicros(*user.remove_time)
+                                        : int64_t{0});
+  return put.Run();
+}
+
+absl::Status PutMember(Database* db, const std::string& project,
+                       const std::string& user, Role role) {
+  ASSIGN_OR_RETURN(
+      Statement put,
+      db->Prepare("INSERT INTO members VALUES (?, ?, ?) ON CONFLICT "
+                  "(project, user) DO UPDATE SET role = excluded.role"));
+  return put.Bind(project).Bind(user).Bind(static_cast<int64_t>(role)).Run();
+}
+
+// `project` "": from all.
+absl::Status DropMember(Database* db, const std::string& project,
+                        const std::string& user) {
+  ASSIGN_OR_RETURN(Statement drop,
+                   db->Prepare("DELETE FROM members WHERE user = ?1 AND "
+                               "(?2 = '' OR project = ?2)"));
+  return drop.Bind(user).Bind(project).Run();
+}
+
+}  // namespace
+
+absl::Status CheckAccountName(const std::string& field,
+                              const std::string& name) {
+  if (name.empty()) {
+    return FieldError(FieldReason::kMissingField, field, "is missing");
+  }
+  const bool fits = name.size() <= kMaxAccountNameBytes &&
+                    absl::ascii_islower(name[0]) &&
+                    std::all_of(name.begin(), name.end(), [](unsigned char c) {
+                      return absl::ascii_islower(c) || absl::ascii_isdigit(c) ||
+                             c == '-' || c == '_' || c == '.';
+                    });
+  if (fits) return absl::OkStatus();
+  return FieldError(
+      FieldReason::kInvalidValue, field,
+      absl::StrCat("\"", absl::CHexEscape(name.substr(0, 80)),
+                   "\" is no name: small letters, digits, '-', '_' and '.', a "
+                   "letter first, ",
+                   kMaxAccountNameBytes, " at most"));
+}
+
+const UserRecord* AccountList::User(const std::string& name) const {
+  const auto found = users.find(name);
+  if (found == users.end() || found->second.remove_time.has_value()) {
+    return nullptr;
+  }
+  return &found->second;
+}
+
+const UserRecord* AccountList::UserOf(uid_t uid) const {
+  for (const auto& [name, user] : users) {
+    if (user.uid == uid && !user.remove_time.has_value()) return &user;
+  }
+  return nullptr;
+}
+
+absl::StatusOr<std::unique_ptr<Accounts>> Accounts::Load(JobStore* store,
+                                                         const Clock& clock) {
+  std::unique_ptr<Accounts> accounts(new Accounts(store, clock));
+  MutexLock change(accounts->change_mutex_);
+  RETURN_IF_ERROR(accounts->Reload());
+  return accounts;
+}
+
+absl::Status Accounts::Reload() {
+  auto list = std::make_shared<AccountList>();
+  RETURN_IF_ERROR(store_->ReadWith([&list](Database* db) -> absl::Status {
+    RETURN_IF_ERROR(ReadUsers(db, list.get()));
+    RETURN_IF_ERROR(ReadProjects(db, list.get()));
+    return ReadMembers(db, list.get());
+  }));
+  MutexLock lock(mutex_);
+  list_ = std::move(list);
+  return absl::OkStatus();
+}
+
+std::shared_ptr<const AccountList> Accounts::list() const {
+  MutexLock lock(mutex_);
+  return list_;
+}
+
+absl::StatusOr<UserRecord> Accounts::After(const std::string& user) {
+  RETURN_IF_ERROR(Reload());
+  return list()->users.at(user);
+}
+
+absl::Status Accounts::CheckChange(const AccountList& list,
+                                   const UserChange& change) const {
+  RETURN_IF_ERROR(CheckAccountName("user", change.name));
+  if (change.role == Role::kNone) {
+    return FieldError(FieldReason::kInvalidValue, "role",
+                      "is viewer, member or admin");
+  }
+  if (change.role != Role::kAdmin && !list.projects.contains(change.project)) {
+    return NoSuch("project", change.project, NamesOf(list.projects));
+  }
+  if (change.uid.has_value()) {
+    const UserRecord* const other = list.UserOf(*change.uid);
+    if (other != nullptr && other->name != change.name) {
+      return FieldError(FieldReason::kInvalidValue, "uid",
+                        absl::StrCat(*change.uid, " is user ", other->name));
+    }
+  }
+  const auto found = list.users.find(change.name);
+  if (found == list.users.end()) {
+    if (list.users.size() < kMaxUsers) return absl::OkStatus();
+    return TooMany("user", kMaxUsers, "users, with those removed,");
+  }
+  const UserRecord& user = found->second;
+  if (user.remove_time.has_value() && !change.restore) {
+    return FieldError(
+        FieldReason::kInvalidValue, "user",
+        absl::StrCat(user.name, " was removed on ",
+                     absl::FormatTime("%Y-%m-%d", *user.remove_time,
+                                      absl::UTCTimeZone()),
+                     "; whoever has the name has the jobs. Take another name, "
+                     "or --restore the user"));
+  }
+  if (user.projects.size() >= kMaxMembershipsEach &&
+      !user.projects.contains(change.project)) {
+    return TooMany("project", kMaxMembershipsEach, "projects of a user");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<UserRecord> Accounts::SetUser(const UserChange& change) {
+  MutexLock lock(change_mutex_);
+  const std::shared_ptr<const AccountList> list = this->list();
+  RETURN_IF_ERROR(CheckChange(*list, change));
+  UserRecord user{.name = change.name, .create_time = clock_.WallTime()};
+  const auto found = list->users.find(change.name);
+  if (found != list->users.end()) user = found->second;
+  user.remove_time.reset();
+  user.admin = change.role == Role::kAdmin;
+  if (change.uid.has_value()) user.uid = change.uid;
+  RETURN_IF_ERROR(store_->WriteWith([&](Database* db) -> absl::Status {
+    RETURN_IF_ERROR(PutUser(db, user));
+    if (change.role == Role::kAdmin) return absl::OkStatus();
+    return PutMember(db, change.project, change.name, change.role);
+  }));
+  return After(change.name);
+}
+
+absl::StatusOr<UserRecord> Accounts::RemoveUser(const std::string& name,
+                                                const std::string& project) {
+  MutexLock lock(change_mutex_);
+  const std::shared_ptr<const AccountList> list = this->list();
+  const UserRecord* const found = list->User(name);
+  if (found == nullptr) return NoSuch("user", name, NamesOf(list->users));
+  if (!project.empty() && !found->projects.contains(project)) {
+    return NoSuch("project", project, NamesOf(found->projects));
+  }
+  UserRecord user = *found;
+  if (project.empty()) {
+    user.remove_time = clock_.WallTime();
+    user.admin = false;
+  }
+  RETURN_IF_ERROR(store_->WriteWith([&](Database* db) -> absl::Status {
+    RETURN_IF_ERROR(DropMember(db, project, name));
+    return PutUser(db, user);
+  }));
+  return After(name);
+}
+
+absl::StatusOr<ProjectRecord> Accounts::AddProject(
+    const std::string& name, const std::string& unix_group) {
+  MutexLock lock(change_mutex_);
+  RETURN_IF_ERROR(CheckAccountName("project", name));
+  if (!unix_group.empty()) {
+    RETURN_IF_ERROR(CheckAccountName("unix_group", unix_group));
+  }
+  const std::shared_ptr<const AccountList> list = this->list();
+  const auto found = list->projects.find(name);
+  if (found != list->projects.end()) {
+    if (found->second.unix_group == unix_group) return found->second;
+    return FieldError(
+        FieldReason::kInvalidValue, "project",
+        absl::StrCat(name, " is there already",
+                     found->second.unix_group.empty() ? "" : ", of group ",
+                     found->second.unix_group));
+  }
+  if (list->projects.size() >= kMaxProjects) {
+    return TooMany("project", kMaxProjects, "projects");
+  }
+  const absl::Time now = clock_.WallTime();
+  RETURN_IF_ERROR(store_->WriteWith([&](Database* db) -> absl::Status {
+    ASSIGN_OR_RETURN(Statement insert,
+                     db->Prepare("INSERT INTO projects VALUES (?, ?, ?)"));
+    return insert.Bind(name).Bind(unix_group).Bind(ToMicros(now)).Run();
+  }));
+  RETURN_IF_ERROR(Reload());
+  return this->list()->projects.at(name);
+}
+
+absl::Status Accounts::RemoveProject(const std::string& name) {
+  MutexLock lock(change_mutex_);
+  const std::shared_ptr<const AccountList> list = this->list();
+  if (!list->projects.contains(name)) {
+    return NoSuch("project", name, NamesOf(list->projects));
+  }
+  if (name == kDefaultProject) {
+    return absl::FailedPreconditionError(
+        "project: default stays; jobs of before accounts are in it");
+  }
+  RETURN_IF_ERROR(store_->WriteWith([&](Database* db) -> absl::Status {
+    ASSIGN_OR_RETURN(
+        Statement jobs,
+        db->Prepare("SELECT number FROM jobs WHERE project = ? LIMIT 1"));
+    ASSIGN_OR_RETURN(const bool has_jobs, jobs.Bind(name).Step());
+    if (has_jobs) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("project: ", name, " has jobs, ", NameOfJob(jobs.Int(0)),
+                       " for one"));
+    }
+    for (const char* sql : {"DELETE FROM members WHERE project = ?",
+                            "DELETE FROM projects WHERE name = ?"}) {
+      ASSIGN_OR_RETURN(Statement drop, db->Prepare(sql));
+      RETURN_IF_ERROR(drop.Bind(name).Run());
+    }
+    return absl::OkStatus();
+  }));
+  return Reload();
+}
+
+}  // namespace roundhouse

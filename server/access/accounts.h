@@ -1,0 +1,120 @@
+// Users, projects and who is what in which: three tables of the job store, and
+// a copy of them in memory, which every call is checked against.
+//
+// Until the first user is added there are no accounts, and whoever can open the
+// socket may do everything (caller.h).  A user who was removed keeps his name:
+// his jobs are still his, and nobody else may come to own them.
+//
+// Thread-safe.  Changes block for one commit; readers take a snapshot.
+#ifndef ROUNDHOUSE_SERVER_ACCESS_ACCOUNTS_H_
+#define ROUNDHOUSE_SERVER_ACCESS_ACCOUNTS_H_
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/clock.h"
+#include "base/mutex.h"
+#include "server/access/caller.h"
+#include "server/store/store.h"
+
+namespace roundhouse {
+
+inline constexpr char kDefaultProject[] = "default";
+inline constexpr size_t kMaxUsers = 10'000;  // removed ones too
+inline constexpr size_t kMaxProjects = 1'000;
+inline constexpr size_t kMaxMembershipsEach = 100;  // of a user
+inline constexpr size_t kMaxAccountNameBytes = 32;
+
+struct UserRecord {
+  std::string name;
+  std::optional<uid_t> uid;  // who he is on the server's own socket
+  bool admin = false;
+  absl::Time create_time;
+  std::optional<absl::Time> remove_time;
+  std::map<std::string, Role> projects;  // without an admin's
+};
+
+struct ProjectRecord {
+  std::string name;
+  std::string unix_group;  // of files that its jobs write; "": the daemon's own
+  absl::Time create_time;
+  std::map<std::string, Role> members;
+};
+
+// All accounts at one moment.
+struct AccountList {
+  std::map<std::string, UserRecord> users;  // removed ones too
+  std::map<std::string, ProjectRecord> projects;
+
+  // Whether there are accounts: a user was added once.
+  bool in_use() const { return !users.empty(); }
+  // nullptr: nobody, or he was removed.
+  const UserRecord* User(const std::string& name) const;
+  const UserRecord* UserOf(uid_t uid) const;
+};
+
+// What a user is from now on.  kAdmin is of the whole server; any other role is
+// in `project` and ends being an admin.
+struct UserChange {
+  std::string name;
+  std::optional<uid_t> uid;  // nullopt: as it was
+  Role role = Role::kMember;
+  std::string project = kDefaultProject;
+  bool restore = false;  // one who was removed
+};
+
+class Accounts {
+ public:
+  // kDataLoss when a row is damaged.  `store` outlives it; `clock` says when
+  // changes were made.
+  static absl::StatusOr<std::unique_ptr<Accounts>> Load(
+      JobStore* store, const Clock& clock = SystemClock());
+
+  std::shared_ptr<const AccountList> list() const;
+
+  // A new user, or one with a role more, another role, another uid.  The same
+  // again changes nothing.  kInvalidArgument with the field: a name that is
+  // none, a uid that somebody has, a name that was removed; kNotFound: the
+  // project; kResourceExhausted.
+  absl::StatusOr<UserRecord> SetUser(const UserChange& change);
+  // The user's role in `project`, or ("") the user.  kNotFound.
+  absl::StatusOr<UserRecord> RemoveUser(const std::string& name,
+                                        const std::string& project);
+  // The same again changes nothing.  kInvalidArgument, kResourceExhausted.
+  absl::StatusOr<ProjectRecord> AddProject(const std::string& name,
+                                           const std::string& unix_group);
+  // kNotFound; kFailedPrecondition: it has jobs, or is "default".
+  absl::Status RemoveProject(const std::string& name);
+
+ private:
+  Accounts(JobStore* store, const Clock& clock)
+      : store_(store), clock_(clock) {}
+  absl::Status Reload() ABSL_EXCLUSIVE_LOCKS_REQUIRED(change_mutex_);
+  absl::StatusOr<UserRecord> After(const std::string& user)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(change_mutex_);
+  absl::Status CheckChange(const AccountList& list,
+                           const UserChange& change) const;
+
+  JobStore* const store_;
+  const Clock& clock_;
+  Mutex change_mutex_;  // one change at a time
+  mutable Mutex mutex_ ABSL_ACQUIRED_AFTER(change_mutex_);
+  std::shared_ptr<const AccountList> list_ ABSL_GUARDED_BY(mutex_);
+};
+
+// kInvalidArgument with the field unless `name` is one: small letters, digits,
+// '-', '_' and '.', a letter first, at most kMaxAccountNameBytes.
+absl::Status CheckAccountName(const std::string& field,
+                              const std::string& name);
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SERVER_ACCESS_ACCOUNTS_H_

@@ -1,0 +1,47 @@
+// Who makes a call, and what he may do.
+//
+// Values; thread-compatible.
+#ifndef ROUNDHOUSE_SERVER_ACCESS_CALLER_H_
+#define ROUNDHOUSE_SERVER_ACCESS_CALLER_H_
+
+#include <map>
+#include <string>
+
+namespace roundhouse {
+
+// Each may do what those before it may.  The numbers are stored: never
+// renumber.
+enum class Role {
+  kNone = 0,
+  // Looks at what a project has.
+  kViewer = 1,
+  // Has jobs of his own in it.
+  kMember = 2,
+  // Everything, in every project.
+  kAdmin = 3,
+};
+
+// "viewer"; "none".
+const char* RoleName(Role role);
+
+struct Caller {
+  std::string principal;  // as stored with requests: "uid:1000"
+  std::string user;       // "": without an account
+  bool admin = false;
+  std::map<std::string, Role> projects;  // in which he has a role
+
+  // kAdmin in every project for an admin.
+  Role RoleIn(const std::string& project) const;
+  // The highest that he has anywhere.
+  Role HighestRole() const;
+  // What jobs that he makes say of their owner: the user, else the principal.
+  const std::string& owner() const { return user.empty() ? principal : user; }
+  // Whether it is his.  A job of before accounts has the principal.
+  bool Owns(const std::string& job_owner) const {
+    return job_owner == owner() || job_owner == principal;
+  }
+};
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SERVER_ACCESS_CALLER_H_

@@ -1,0 +1,311 @@
+// The gate and its rules, for every RPC that the API's descriptors have.
+#include "server/access/gate.h"
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "google/protobuf/descriptor.h"
+#include "gtest/gtest.h"
+#include "proto/roundhouse/v1/checkpoint.pb.h"
+#include "proto/roundhouse/v1/fine_tuning_job.pb.h"
+#include "server/access/job_names.h"
+#include "server/spec/spec_error.h"
+
+namespace roundhouse {
+namespace {
+
+using google::protobuf::MessageFactory;
+using google::protobuf::MethodDescriptor;
+
+constexpr uid_t kStranger = 70'001, kViewer = 70'002, kMember = 70'003,
+                kOther = 70'004, kAdminUid = 70'005, kElsewhere = 70'006;
+
+// Every method of every service of the package, as the descriptors have them.
+std::vector<const MethodDescriptor*> AllMethods() {
+  std::vector<const MethodDescriptor*> methods;
+  std::set<const google::protobuf::FileDescriptor*> files;
+  for (const Rule& rule : Rules()) files.insert(rule.request()->file());
+  for (const auto* const file : files) {
+    for (int s = 0; s < file->service_count(); ++s) {
+      for (int m = 0; m < file->service(s)->method_count(); ++m) {
+        methods.push_back(file->service(s)->method(m));
+      }
+    }
+  }
+  return methods;
+}
+
+std::unique_ptr<google::protobuf::Message> NewRequest(
+    const MethodDescriptor& method) {
+  return std::unique_ptr<google::protobuf::Message>(
+      MessageFactory::generated_factory()
+          ->GetPrototype(method.input_type())
+          ->New());
+}
+
+class GateTest : public testing::Test {
+ protected:
+  GateTest() : peers_({}) {
+    path_ = testing::TempDir() + "/gate_test_" +
+            testing::UnitTest::GetInstance()->current_test_info()->name() +
+            ".db";
+    for (const char* end : {"", "-wal", "-shm", ".backup"}) {
+      std::filesystem::remove(path_ + end);
+    }
+    std::filesystem::remove(
+        std::filesystem::path(path_).replace_extension(".mark"));
+    store_ = *JobStore::Open({.path = path_});
+    accounts_ = *Accounts::Load(store_.get());
+    gate_ = std::make_unique<Gate>(&peers_, accounts_.get(), store_.get());
+  }
+
+  // job-1 is kMember's, in project vision.
+  void MakeAccounts() {
+    ASSERT_TRUE(accounts_->AddProject("vision", "").ok());
+    ASSERT_TRUE(accounts_->AddProject("speech", "").ok());
+    const auto set = [this](const std::string& name, uid_t uid, Role role,
+                            const std::string& project) {
+      const auto user = accounts_->SetUser(
+          {.name = name, .uid = uid, .role = role, .project = project});
+      ASSERT_TRUE(user.ok()) << user.status();
+    };
+    set("vera", kViewer, Role::kViewer, "vision");
+    set("mary", kMember, Role::kMember, "vision");
+    set("otto", kOther, Role::kMember, "vision");
+    set("adam", kAdminUid, Role::kAdmin, "");
+    set("ella", kElsewhere, Role::kMember, "speech");
+    const auto job =
+        store_->Create({.text = "t", .owner = "mary", .project = "vision"});
+    ASSERT_EQ(job->id, "job-1");
+  }
+
+  absl::StatusOr<Entered> Enter(uid_t uid, const MethodDescriptor& method,
+                                const std::string& about = "job-1") {
+    const auto caller = gate_->CallerOf(uid);
+    if (!caller.ok()) return caller.status();
+    const auto request = NewRequest(method);
+    const Rule* const rule = RuleOf(*request);
+    if (rule != nullptr && rule->resource[0] != '\0') {
+      request->GetReflection()->SetString(
+          request.get(), method.input_type()->FindFieldByName(rule->resource),
+          about);
+    }
+    if (rule != nullptr && rule->subject == Subject::kProject) {
+      request->GetReflection()->SetString(
+          request.get(), method.input_type()->FindFieldByName("project"),
+          "vision");
+    }
+    return gate_->Enter(*caller, *request);
+  }
+
+  std::string path_;
+  Peers peers_;
+  std::unique_ptr<JobStore> store_;
+  std::unique_ptr<Accounts> accounts_;
+  std::unique_ptr<Gate> gate_;
+};
+
+TEST(JobNamesTest, AFullNameAndABareId) {
+  EXPECT_EQ(JobName("vision", "job-3"), "projects/vision/fineTuningJobs/job-3");
+  const auto full = ParseJobName("projects/vision/fineTuningJobs/job-3");
+  ASSERT_TRUE(full.ok()) << full.status();
+  EXPECT_EQ(full->id, "job-3");
+  EXPECT_EQ(full->project, "vision");
+  const auto bare = ParseJobName("job-3");
+  ASSERT_TRUE(bare.ok()) << bare.status();
+  EXPECT_EQ(bare->id, "job-3");
+  EXPECT_EQ(bare->project, "");
+  for (const char* bad :
+       {"", "job-", "job-0", "job--1", "job-03", "3", "job-3/x",
+        "projects/x/fineTuningJobs/job-3/y", "projects//fineTuningJobs/job-3",
+        "../job-3", "job-99999999999999999999"}) {
+    const auto name = ParseJobName(bad);
+    EXPECT_TRUE(absl::IsInvalidArgument(name.status())) << bad;
+    EXPECT_EQ(ErrorField(name.status()), "name");
+  }
+}
+
+TEST(RulesTest, EveryRpcHasOneAndItsFieldIsThere) {
+  const auto methods = AllMethods();
+  EXPECT_EQ(methods.size(), Rules().size());
+  for (const MethodDescriptor* method : methods) {
+    const Rule* const rule = RuleOf(*NewRequest(*method));
+    ASSERT_NE(rule, nullptr) << method->full_name();
+    if (rule->resource[0] == '\0') {
+      EXPECT_TRUE(rule->subject == Subject::kServer ||
+                  rule->subject == Subject::kProject)
+          << method->full_name();
+      continue;
+    }
+    const auto* const field =
+        method->input_type()->FindFieldByName(rule->resource);
+    ASSERT_NE(field, nullptr) << method->full_name();
+    EXPECT_EQ(field->cpp_type(),
+              google::protobuf::FieldDescriptor::CPPTYPE_STRING);
+  }
+}
+
+TEST_F(GateTest, WithoutARuleACallIsRefused) {
+  const auto caller = gate_->CallerOf(0);
+  ASSERT_TRUE(caller.ok());
+  // A message that is no request.
+  const auto entered = gate_->Enter(*caller, v1::FineTuningJob());
+  EXPECT_TRUE(absl::IsPermissionDenied(entered.status()));
+}
+
+TEST_F(GateTest, WithoutAccountsEverybodyMayDoEverything) {
+  const auto job = store_->Create({.text = "t", .owner = "uid:70003"});
+  ASSERT_EQ(job->id, "job-1");
+  for (const MethodDescriptor* method : AllMethods()) {
+    const auto entered = Enter(kStranger, *method);
+    EXPECT_TRUE(entered.ok()) << method->name() << ": " << entered.status();
+  }
+}
+
+// Who gets in where, by the rule's own words.
+TEST_F(GateTest, RoleByRpc) {
+  MakeAccounts();
+  struct Row {
+    uid_t uid;
+    Role in_vision;
+    bool owns;
+  };
+  for (const Row& row :
+       {Row{kViewer, Role::kViewer, false}, Row{kMember, Role::kMember, true},
+        Row{kOther, Role::kMember, false}, Row{kAdminUid, Role::kAdmin, false},
+        Row{0, Role::kAdmin, false}, Row{geteuid(), Role::kAdmin, false},
+        Row{kElsewhere, Role::kNone, false}}) {
+    for (const MethodDescriptor* method : AllMethods()) {
+      const Rule& rule = *RuleOf(*NewRequest(*method));
+      const Role anywhere =
+          row.uid == kElsewhere ? Role::kMember : row.in_vision;
+      bool may = anywhere >= rule.role;
+      switch (rule.subject) {
+        case Subject::kServer:
+          break;
+        case Subject::kJobOutline:
+          may = may &&
+                (row.in_vision == Role::kNone || row.in_vision >= rule.role);
+          break;
+        case Subject::kOwnJob:
+          may = row.in_vision == Role::kAdmin ||
+                (row.in_vision >= rule.role && row.owns);
+          break;
+        default:
+          may = row.in_vision >= rule.role;
+      }
+      const auto entered = Enter(row.uid, *method);
+      EXPECT_EQ(entered.ok(), may)
+          << row.uid << " " << method->name() << ": " << entered.status();
+      if (!may) {
+        EXPECT_TRUE(absl::IsPermissionDenied(entered.status()))
+            << method->name() << ": " << entered.status();
+      }
+    }
+  }
+}
+
+TEST_F(GateTest, WhoeverHasNoAccountIsToldWhatAnAdminTypes) {
+  MakeAccounts();
+  const auto caller = gate_->CallerOf(kStranger);
+  EXPECT_TRUE(absl::IsPermissionDenied(caller.status()));
+  EXPECT_NE(std::string(caller.status().message())
+                .find("roundhouse user add NAME --uid=70001"),
+            std::string::npos)
+      << caller.status();
+  ASSERT_TRUE(accounts_->RemoveUser("mary", "").ok());
+  EXPECT_TRUE(absl::IsPermissionDenied(gate_->CallerOf(kMember).status()));
+}
+
+TEST_F(GateTest, AStrangerSeesTheOutlineAlone) {
+  MakeAccounts();
+  v1::GetFineTuningJobRequest request;
+  request.set_name("projects/vision/fineTuningJobs/job-1");
+  const auto own = gate_->Enter(*gate_->CallerOf(kViewer), request);
+  ASSERT_TRUE(own.ok()) << own.status();
+  EXPECT_TRUE(own->SeesAllOf(*own->job));
+  const auto stranger = gate_->Enter(*gate_->CallerOf(kElsewhere), request);
+  ASSERT_TRUE(stranger.ok()) << stranger.status();
+  EXPECT_FALSE(stranger->SeesAllOf(*stranger->job));
+}
+
+// Every way to write it, wherever weights can be named.
+TEST_F(GateTest, WeightsOfAJobAreItsProjects) {
+  MakeAccounts();
+  const auto named = store_->Create({.text = "t",
+                                     .output_name = "dates",
+                                     .owner = "mary",
+                                     .project = "vision"});
+  ASSERT_TRUE(named.ok()) << named.status();
+  v1::ExportCheckpointRequest request;
+  const Entered stranger{.caller = *gate_->CallerOf(kElsewhere)};
+  const Entered member{.caller = *gate_->CallerOf(kOther)};
+  for (const char* name :
+       {"job-2", "job:job-2", "dates", "job:dates", "job:dates/checkpoint-4",
+        "dates/checkpoints/4", "projects/vision/fineTuningJobs/job-2",
+        "projects/vision/fineTuningJobs/job-2/checkpoints/4",
+        "projects/speech/fineTuningJobs/job-2", "job:job-2/checkpoint-1"}) {
+    request.set_source(name);
+    EXPECT_TRUE(absl::IsPermissionDenied(
+        gate_->Enter(stranger.caller, request).status()))
+        << name;
+    EXPECT_TRUE(gate_->Enter(member.caller, request).ok()) << name;
+    EXPECT_TRUE(absl::IsPermissionDenied(gate_->CheckWeights(stranger, name)))
+        << name;
+    EXPECT_TRUE(gate_->CheckWeights(member, name).ok()) << name;
+  }
+  request.set_source("models/qwen");
+  EXPECT_TRUE(gate_->Enter(stranger.caller, request).ok());
+}
+
+TEST_F(GateTest, AJobIsInTheProjectOfItsName) {
+  MakeAccounts();
+  v1::GetFineTuningJobRequest request;
+  request.set_name("projects/speech/fineTuningJobs/job-1");
+  EXPECT_TRUE(
+      absl::IsNotFound(gate_->Enter(*gate_->CallerOf(0), request).status()));
+  request.set_name("job-2");
+  EXPECT_TRUE(
+      absl::IsNotFound(gate_->Enter(*gate_->CallerOf(0), request).status()));
+  for (const char* name : {"", "job", "projects//fineTuningJobs/job-1",
+                           "projects/vision/fineTuningJobs/job-1/",
+                           "projects/vision/jobs/job-1", "../job-1"}) {
+    request.set_name(name);
+    EXPECT_TRUE(absl::IsInvalidArgument(
+        gate_->Enter(*gate_->CallerOf(0), request).status()))
+        << name;
+  }
+}
+
+TEST_F(GateTest, AJobOfBeforeAccountsIsItsUids) {
+  const auto job = store_->Create({.text = "t", .principal = "uid:70003"});
+  ASSERT_EQ(job->owner, "uid:70003");
+  ASSERT_TRUE(accounts_->SetUser({.name = "mary", .uid = kMember}).ok());
+  ASSERT_TRUE(accounts_->SetUser({.name = "otto", .uid = kOther}).ok());
+  v1::CancelFineTuningJobRequest request;
+  request.set_name("job-1");
+  EXPECT_TRUE(gate_->Enter(*gate_->CallerOf(kMember), request).ok());
+  EXPECT_TRUE(absl::IsPermissionDenied(
+      gate_->Enter(*gate_->CallerOf(kOther), request).status()));
+}
+
+TEST_F(GateTest, TheProjectThatIsMeant) {
+  const Caller admin{.admin = true};
+  EXPECT_EQ(*ProjectMeant(admin, ""), "default");
+  EXPECT_EQ(*ProjectMeant(admin, "vision"), "vision");
+  Caller caller{.projects = {{"vision", Role::kMember}}};
+  EXPECT_EQ(*ProjectMeant(caller, ""), "vision");
+  caller.projects["speech"] = Role::kMember;
+  EXPECT_TRUE(absl::IsInvalidArgument(ProjectMeant(caller, "").status()));
+  caller.projects["default"] = Role::kViewer;
+  EXPECT_EQ(*ProjectMeant(caller, ""), "default");
+  EXPECT_TRUE(absl::IsInvalidArgument(ProjectMeant(caller, "../x").status()));
+}
+
+}  // namespace
+}  // namespace roundhouse

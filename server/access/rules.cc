@@ -1,0 +1,120 @@
+#include "server/access/rules.h"
+
+#include <map>
+
+#include "base/log.h"
+#include "google/protobuf/descriptor.h"
+#include "proto/roundhouse/v1/account.pb.h"
+#include "proto/roundhouse/v1/checkpoint.pb.h"
+#include "proto/roundhouse/v1/dataset.pb.h"
+#include "proto/roundhouse/v1/fine_tuning_job.pb.h"
+#include "proto/roundhouse/v1/model.pb.h"
+#include "proto/roundhouse/v1/plan.pb.h"
+#include "proto/roundhouse/v1/system.pb.h"
+
+namespace roundhouse {
+namespace {
+
+constexpr Rule kRules[] = {
+    {v1::WhoAmIRequest::descriptor, Role::kNone, Scope::kRead, Subject::kServer,
+     ""},
+    {v1::ListUsersRequest::descriptor, Role::kAdmin, Scope::kAdmin,
+     Subject::kServer, ""},
+    {v1::SetUserRequest::descriptor, Role::kAdmin, Scope::kAdmin,
+     Subject::kServer, "user"},
+    {v1::RemoveUserRequest::descriptor, Role::kAdmin, Scope::kAdmin,
+     Subject::kServer, "user"},
+    {v1::ListProjectsRequest::descriptor, Role::kViewer, Scope::kRead,
+     Subject::kServer, ""},
+    {v1::AddProjectRequest::descriptor, Role::kAdmin, Scope::kAdmin,
+     Subject::kServer, "project"},
+    {v1::RemoveProjectRequest::descriptor, Role::kAdmin, Scope::kAdmin,
+     Subject::kServer, "project"},
+
+    {v1::ExportCheckpointRequest::descriptor, Role::kMember, Scope::kSubmit,
+     Subject::kWeights, "source"},
+
+    {v1::PreviewDatasetRequest::descriptor, Role::kMember, Scope::kSubmit,
+     Subject::kServer, ""},
+    {v1::ValidateDatasetRequest::descriptor, Role::kMember, Scope::kSubmit,
+     Subject::kServer, ""},
+
+    {v1::CreateFineTuningJobRequest::descriptor, Role::kMember, Scope::kSubmit,
+     Subject::kProject, ""},
+    {v1::GetFineTuningJobRequest::descriptor, Role::kViewer, Scope::kRead,
+     Subject::kJobOutline, "name"},
+    {v1::ListFineTuningJobsRequest::descriptor, Role::kViewer, Scope::kRead,
+     Subject::kServer, ""},
+    {v1::WatchFineTuningJobsRequest::descriptor, Role::kViewer, Scope::kRead,
+     Subject::kServer, "name"},
+    {v1::CancelFineTuningJobRequest::descriptor, Role::kMember, Scope::kSubmit,
+     Subject::kOwnJob, "name"},
+    {v1::PauseFineTuningJobRequest::descriptor, Role::kMember, Scope::kSubmit,
+     Subject::kOwnJob, "name"},
+    {v1::ResumeFineTuningJobRequest::descriptor, Role::kMember, Scope::kSubmit,
+     Subject::kOwnJob, "name"},
+    {v1::FinishFineTuningJobRequest::descriptor, Role::kMember, Scope::kSubmit,
+     Subject::kOwnJob, "name"},
+    {v1::ListFineTuningJobEventsRequest::descriptor, Role::kViewer,
+     Scope::kRead, Subject::kJob, "name"},
+    {v1::StreamFineTuningJobLogsRequest::descriptor, Role::kViewer,
+     Scope::kRead, Subject::kJob, "name"},
+    {v1::StreamFineTuningJobMetricsRequest::descriptor, Role::kViewer,
+     Scope::kRead, Subject::kJob, "name"},
+    {v1::TraceFineTuningJobRequest::descriptor, Role::kMember, Scope::kSubmit,
+     Subject::kJob, "name"},
+
+    {v1::ListModelsRequest::descriptor, Role::kViewer, Scope::kRead,
+     Subject::kServer, ""},
+    {v1::GetModelRequest::descriptor, Role::kViewer, Scope::kRead,
+     Subject::kWeights, "name"},
+    {v1::SampleRequest::descriptor, Role::kMember, Scope::kSubmit,
+     Subject::kWeights, "model"},
+
+    {v1::PlanTrainingRequest::descriptor, Role::kViewer, Scope::kRead,
+     Subject::kWeights, "model"},
+
+    {v1::GetServerRequest::descriptor, Role::kViewer, Scope::kRead,
+     Subject::kServer, ""},
+    {v1::ListDevicesRequest::descriptor, Role::kViewer, Scope::kRead,
+     Subject::kServer, ""},
+};
+
+// By the request's type.
+std::map<const google::protobuf::Descriptor*, const Rule*> RulesByRequest() {
+  std::map<const google::protobuf::Descriptor*, const Rule*> rules;
+  for (const Rule& rule : kRules) {
+    const bool fresh = rules.emplace(rule.request(), &rule).second;
+    ROUNDHOUSE_CHECK(fresh) << rule.request()->full_name() << " has two rules";
+  }
+  return rules;
+}
+
+}  // namespace
+
+absl::Span<const Rule> Rules() { return kRules; }
+
+const Rule* RuleOf(const google::protobuf::Message& request) {
+  static const auto& rules = *new auto(RulesByRequest());
+  const auto found = rules.find(request.GetDescriptor());
+  return found == rules.end() ? nullptr : found->second;
+}
+
+std::string TextField(const google::protobuf::Message& message,
+                      const std::string& field) {
+  using google::protobuf::FieldDescriptor;
+  const FieldDescriptor* const found =
+      message.GetDescriptor()->FindFieldByName(field);
+  if (found == nullptr || found->is_repeated() ||
+      found->cpp_type() != FieldDescriptor::CPPTYPE_STRING) {
+    return "";
+  }
+  return message.GetReflection()->GetString(message, found);
+}
+
+std::string ResourceOf(const Rule& rule,
+                       const google::protobuf::Message& request) {
+  return rule.resource[0] == '\0' ? "" : TextField(request, rule.resource);
+}
+
+}  // namespace roundhouse

@@ -1,0 +1,64 @@
+// Which role a call needs, and of what: one table for all RPCs of the API.
+//
+// A request's message type says which RPC it is of: no two have the same.  An
+// RPC without a rule is refused (gate.h), so a new one fails until it has one.
+//
+// Pure; thread-safe.
+#ifndef ROUNDHOUSE_SERVER_ACCESS_RULES_H_
+#define ROUNDHOUSE_SERVER_ACCESS_RULES_H_
+
+#include <string>
+
+#include "absl/types/span.h"
+#include "google/protobuf/descriptor.h"
+#include "google/protobuf/message.h"
+#include "server/access/caller.h"
+
+namespace roundhouse {
+
+// What of the caller's tokens must allow it.  Callers of the Unix socket have
+// all of them.
+enum class Scope { kRead, kSubmit, kAdmin };
+
+// What the role is needed in.
+enum class Subject {
+  // Nothing of anybody's: the role counts in whatever project it is.
+  kServer,
+  // The project that the request's `project` names; "": the caller's only one.
+  kProject,
+  // The job that `resource` names.
+  kJob,
+  // The same; those without a role in its project are told its outline.
+  kJobOutline,
+  // The same, and it must be the caller's own, or the caller an admin.
+  kOwnJob,
+  // A job, or a directory of the server, that `resource` names.
+  kWeights,
+};
+
+struct Rule {
+  // The type of the RPC's request.
+  const google::protobuf::Descriptor* (*request)();
+  Role role;
+  Scope scope;
+  Subject subject;
+  // The request's field that names what the call is about, also in details of
+  // errors; "": none.
+  const char* resource;
+};
+
+absl::Span<const Rule> Rules();
+
+// nullptr: its RPC has no rule.
+const Rule* RuleOf(const google::protobuf::Message& request);
+
+// The value of `rule.resource`; "" without one.
+std::string ResourceOf(const Rule& rule,
+                       const google::protobuf::Message& request);
+// The value of a string field, "" where there is none of that name.
+std::string TextField(const google::protobuf::Message& message,
+                      const std::string& field);
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SERVER_ACCESS_RULES_H_

@@ -1,0 +1,180 @@
+#include "server/api/account_service.h"
+
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "server/access/logins.h"
+#include "server/api/convert.h"
+#include "server/spec/spec_error.h"
+
+namespace roundhouse {
+namespace {
+
+template <typename Memberships>
+void PutRoles(const std::map<std::string, Role>& roles, Memberships* out) {
+  for (const auto& [project, role] : roles) {
+    v1::Membership* const added = out->Add();
+    added->set_project(project);
+    // The numbers are the same; account_service_test holds them together.
+    added->set_role(static_cast<v1::Role>(role));
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<UserChange> FromProto(const v1::SetUserRequest& request) {
+  UserChange change{.name = request.user(), .restore = request.restore()};
+  if (!request.project().empty()) change.project = request.project();
+  if (request.has_uid()) change.uid = request.uid();
+  switch (request.role()) {
+    case v1::ROLE_UNSPECIFIED:
+    case v1::MEMBER:
+      change.role = Role::kMember;
+      return change;
+    case v1::VIEWER:
+      change.role = Role::kViewer;
+      return change;
+    case v1::ADMIN:
+      change.role = Role::kAdmin;
+      return change;
+    default:
+      return FieldError(FieldReason::kInvalidValue, "role",
+                        absl::StrCat("there is none of number ",
+                                     static_cast<int>(request.role())));
+  }
+}
+
+v1::User ToProto(const UserRecord& user) {
+  v1::User out;
+  out.set_name(user.name);
+  if (user.uid.has_value()) out.set_uid(*user.uid);
+  out.set_admin(user.admin);
+  PutRoles(user.projects, out.mutable_memberships());
+  *out.mutable_create_time() = ToProto(user.create_time);
+  if (user.remove_time.has_value()) {
+    *out.mutable_remove_time() = ToProto(*user.remove_time);
+  }
+  return out;
+}
+
+v1::Project ToProto(const ProjectRecord& project) {
+  v1::Project out;
+  out.set_name(project.name);
+  out.set_unix_group(project.unix_group);
+  for (const auto& [user, role] : project.members) {
+    v1::Project::Member* const member = out.add_members();
+    member->set_user(user);
+    member->set_role(static_cast<v1::Role>(role));
+  }
+  *out.mutable_create_time() = ToProto(project.create_time);
+  return out;
+}
+
+grpc::ServerUnaryReactor* AccountService::WhoAmI(
+    grpc::CallbackServerContext* context, const v1::WhoAmIRequest* request,
+    v1::WhoAmIResponse* response) {
+  return RunUnary(context, door_, request, [=, this](const Entered& entered) {
+    const Caller& caller = entered.caller;
+    response->set_principal(caller.principal);
+    response->set_user(caller.user);
+    response->set_admin(caller.admin);
+    PutRoles(caller.projects, response->mutable_memberships());
+    response->set_accounts(accounts_->list()->in_use());
+    return absl::OkStatus();
+  });
+}
+
+grpc::ServerUnaryReactor* AccountService::ListUsers(
+    grpc::CallbackServerContext* context, const v1::ListUsersRequest* request,
+    v1::ListUsersResponse* response) {
+  return RunUnary(context, door_, request, [=, this](const Entered&) {
+    for (const auto& [name, user] : accounts_->list()->users) {
+      if (user.remove_time.has_value() && !request->show_removed()) continue;
+      *response->add_users() = ToProto(user);
+    }
+    return absl::OkStatus();
+  });
+}
+
+absl::Status AccountService::Set(const Caller& caller,
+                                 const v1::SetUserRequest& request,
+                                 v1::User* response) {
+  ASSIGN_OR_RETURN(UserChange change, FromProto(request));
+  const auto list = accounts_->list();
+  if (!change.uid.has_value() && !list->users.contains(change.name)) {
+    change.uid = UidOfLogin(change.name);
+  }
+  // The first account ends that whoever asks may do everything.
+  const bool stays_admin =
+      door_.gate->IsTrusted(caller) ||
+      (change.role == Role::kAdmin && change.uid.has_value() &&
+       PrincipalOf(*change.uid) == caller.principal);
+  if (!list->in_use() && !stays_admin) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "with a first account only admins may change accounts, and you (",
+        caller.principal,
+        ") would be none; add yourself first with --role=admin, or ask as root "
+        "or as the daemon's own user"));
+  }
+  ASSIGN_OR_RETURN(const UserRecord user, accounts_->SetUser(change));
+  *response = ToProto(user);
+  return absl::OkStatus();
+}
+
+grpc::ServerUnaryReactor* AccountService::SetUser(
+    grpc::CallbackServerContext* context, const v1::SetUserRequest* request,
+    v1::User* response) {
+  return RunUnary(context, door_, request, [=, this](const Entered& entered) {
+    return Set(entered.caller, *request, response);
+  });
+}
+
+grpc::ServerUnaryReactor* AccountService::RemoveUser(
+    grpc::CallbackServerContext* context, const v1::RemoveUserRequest* request,
+    v1::User* response) {
+  return RunUnary(
+      context, door_, request, [=, this](const Entered&) -> absl::Status {
+        ASSIGN_OR_RETURN(
+            const UserRecord user,
+            accounts_->RemoveUser(request->user(), request->project()));
+        *response = ToProto(user);
+        return absl::OkStatus();
+      });
+}
+
+grpc::ServerUnaryReactor* AccountService::ListProjects(
+    grpc::CallbackServerContext* context,
+    const v1::ListProjectsRequest* request,
+    v1::ListProjectsResponse* response) {
+  return RunUnary(context, door_, request, [=, this](const Entered& entered) {
+    for (const auto& [name, project] : accounts_->list()->projects) {
+      if (entered.caller.RoleIn(name) == Role::kNone) continue;
+      *response->add_projects() = ToProto(project);
+    }
+    return absl::OkStatus();
+  });
+}
+
+grpc::ServerUnaryReactor* AccountService::AddProject(
+    grpc::CallbackServerContext* context, const v1::AddProjectRequest* request,
+    v1::Project* response) {
+  return RunUnary(
+      context, door_, request, [=, this](const Entered&) -> absl::Status {
+        ASSIGN_OR_RETURN(
+            const ProjectRecord project,
+            accounts_->AddProject(request->project(), request->unix_group()));
+        *response = ToProto(project);
+        return absl::OkStatus();
+      });
+}
+
+grpc::ServerUnaryReactor* AccountService::RemoveProject(
+    grpc::CallbackServerContext* context,
+    const v1::RemoveProjectRequest* request, v1::RemoveProjectResponse*) {
+  return RunUnary(context, door_, request, [=, this](const Entered&) {
+    return accounts_->RemoveProject(request->project());
+  });
+}
+
+}  // namespace roundhouse

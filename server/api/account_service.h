@@ -1,0 +1,58 @@
+// roundhouse.v1.AccountService.
+#ifndef ROUNDHOUSE_SERVER_API_ACCOUNT_SERVICE_H_
+#define ROUNDHOUSE_SERVER_API_ACCOUNT_SERVICE_H_
+
+#include "absl/status/statusor.h"
+#include "proto/roundhouse/v1/account.grpc.pb.h"
+#include "server/access/accounts.h"
+#include "server/api/unary_call.h"
+
+namespace roundhouse {
+
+// kInvalidArgument with the field.  A uid that is not given is looked up in the
+// system's own logins by whoever carries the change out.  Pure.
+absl::StatusOr<UserChange> FromProto(const v1::SetUserRequest& request);
+v1::User ToProto(const UserRecord& user);
+v1::Project ToProto(const ProjectRecord& project);
+
+// Thread-safe.  Everything given must outlive the gRPC server.
+class AccountService final : public v1::AccountService::CallbackService {
+ public:
+  AccountService(Accounts* accounts, const CallDoor& door)
+      : accounts_(accounts), door_(door) {}
+
+  grpc::ServerUnaryReactor* WhoAmI(grpc::CallbackServerContext* context,
+                                   const v1::WhoAmIRequest* request,
+                                   v1::WhoAmIResponse* response) override;
+  grpc::ServerUnaryReactor* ListUsers(grpc::CallbackServerContext* context,
+                                      const v1::ListUsersRequest* request,
+                                      v1::ListUsersResponse* response) override;
+  grpc::ServerUnaryReactor* SetUser(grpc::CallbackServerContext* context,
+                                    const v1::SetUserRequest* request,
+                                    v1::User* response) override;
+  grpc::ServerUnaryReactor* RemoveUser(grpc::CallbackServerContext* context,
+                                       const v1::RemoveUserRequest* request,
+                                       v1::User* response) override;
+  grpc::ServerUnaryReactor* ListProjects(
+      grpc::CallbackServerContext* context,
+      const v1::ListProjectsRequest* request,
+      v1::ListProjectsResponse* response) override;
+  grpc::ServerUnaryReactor* AddProject(grpc::CallbackServerContext* context,
+                                       const v1::AddProjectRequest* request,
+                                       v1::Project* response) override;
+  grpc::ServerUnaryReactor* RemoveProject(
+      grpc::CallbackServerContext* context,
+      const v1::RemoveProjectRequest* request,
+      v1::RemoveProjectResponse* response) override;
+
+ private:
+  absl::Status Set(const Caller& caller, const v1::SetUserRequest& request,
+                   v1::User* response);
+
+  Accounts* const accounts_;
+  const CallDoor door_;
+};
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SERVER_API_ACCOUNT_SERVICE_H_

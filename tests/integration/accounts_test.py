@@ -1,0 +1,139 @@
+"""Accounts over the daemon's socket: who is let in, what strangers see, and what
+only a job's owner may do, with users of the system as root's machine has them.
+
+Each user is another uid, so this needs root and is skipped without.
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+import harness  # pylint: disable=wrong-import-position
+
+MARY, OTTO, ELLA, NOBODY = 70003, 70004, 70006, 65534
+SPEC = {"model_name_or_path": "model", "dataset": "train.jsonl",
+        "max_length": 16, "batch_size": 4, "micro_batch_size": 2,
+        "max_steps": 3, "save_steps": 0, "output_name": "secret-output"}
+
+
+def become(uid):
+    def drop():
+        os.setgroups([])
+        os.setresgid(uid, uid, uid)
+        os.setresuid(uid, uid, uid)
+    return drop
+
+
+@unittest.skipUnless(os.geteuid() == 0, "only root can be several users")
+class AccountsTest(unittest.TestCase):
+    def setUp(self):
+        self.scratch = self.enterContext(harness.Scratch())
+        self.scratch.make_model("model")
+        self.scratch.make_data("train.jsonl", count=20)
+        self.daemon = self.scratch.daemon()
+        self.daemon.start()
+        # Its folder decides who reaches the socket at all.
+        for folder in (self.scratch.folder, *self.scratch.folder.parents):
+            if folder.stat().st_uid == 0 and folder != pathlib.Path("/"):
+                folder.chmod(folder.stat().st_mode | 0o011)
+        self.daemon.socket.chmod(0o666)
+
+    def client(self, uid, *words):
+        return subprocess.run(
+            [harness.ROOT / "client/roundhouse",
+             f"--server=unix:{self.daemon.socket}", *map(str, words)],
+            preexec_fn=become(uid), capture_output=True, text=True,
+            check=False, timeout=harness.DEADLINE_SECONDS,
+            stdin=subprocess.DEVNULL,
+            env={"HOME": "/nowhere", "PATH": "/usr/bin:/bin"})
+
+    def submit(self, uid, *words):
+        path = self.scratch.folder / f"{uid}.json"
+        path.write_text(json.dumps({**SPEC, "output_name": f"out-{uid}"}))
+        path.chmod(0o644)
+        return self.client(uid, "submit", "-f", path, "-o", "name", *words)
+
+    def ok(self, done):
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    def denied(self, done, text):
+        self.assertEqual(done.returncode, 4, (done.stdout, done.stderr))
+        self.assertIn(text, done.stderr)
+
+    def test_without_accounts_everybody_may_do_everything(self):
+        self.assertIn("has no accounts", self.ok(self.client(NOBODY, "whoami")))
+        job = self.ok(self.submit(NOBODY)).strip()
+        self.ok(self.client(OTTO, "cancel", job))
+
+    def test_whoever_would_shut_himself_out_is_told(self):
+        done = self.client(MARY, "user", "add", "otto", f"--uid={OTTO}")
+        self.assertEqual(done.returncode, 6, done.stderr)
+        self.assertIn("add yourself first", done.stderr)
+        self.ok(self.client(MARY, "user", "add", "mary", f"--uid={MARY}",
+                            "--role=admin"))
+        self.ok(self.client(MARY, "user", "add", "otto", f"--uid={OTTO}"))
+
+    def test_projects_keep_apart(self):
+        old = self.ok(self.submit(OTTO)).strip()
+        self.daemon.client("project", "add", "vision")
+        self.daemon.client("user", "add", "mary", f"--uid={MARY}",
+                           "--project=vision")
+        self.daemon.client("user", "add", "otto", f"--uid={OTTO}")
+        self.daemon.client("user", "add", "ella", f"--uid={ELLA}",
+                           "--project=vision", "--role=viewer")
+        self.denied(self.client(NOBODY, "list"),
+                    f"roundhouse user add nobody --uid={NOBODY}")
+        self.denied(self.client(MARY, "user", "list"), "only an admin")
+
+        job = self.ok(self.submit(MARY)).strip()
+        self.assertTrue(job.startswith("projects/vision/"), job)
+        self.denied(self.submit(ELLA), "you are a viewer")
+        self.daemon.wait(job.rsplit("/", 1)[1])
+
+        # Members of its project see all of it; its owner alone changes it.
+        seen = json.loads(self.ok(self.client(ELLA, "get", job, "-o", "json")))
+        self.assertIn("train.jsonl", json.dumps(seen))
+        self.assertEqual(seen["owner"], "mary")
+        self.assertIn("step 3/3", self.ok(self.client(ELLA, "logs", job)))
+        self.denied(self.client(ELLA, "cancel", job), "you are a viewer")
+
+        # Others see that it is there.
+        seen = json.loads(self.ok(self.client(OTTO, "get", job, "-o", "json")))
+        text = json.dumps(seen)
+        self.assertEqual(seen["state"], "SUCCEEDED")
+        self.assertTrue(seen["outline"])
+        for secret in ("train.jsonl", "model", f"out-{MARY}",
+                       str(self.scratch.folder)):
+            self.assertNotIn(secret, text)
+        for words in (["list", "-o", "json"], ["list"],
+                      ["watch", job, "-o", "json"]):
+            done = self.client(OTTO, *words)
+            self.assertNotIn(f"out-{MARY}", done.stdout)
+        for words in (["logs", job], ["cancel", job],
+                      ["trace", job, "--steps", "1"], ["export", job],
+                      ["sample", job, "-p", "x"]):
+            self.denied(self.client(OTTO, *words), "you have no role")
+
+        # A job of before accounts is still its uid's, and nobody else's.
+        self.daemon.wait(old.rsplit("/", 1)[1])
+        done = self.client(OTTO, "cancel", old)
+        self.assertEqual(done.returncode, 6, done.stderr)  # it has ended
+        self.denied(self.client(MARY, "cancel", old), "you have no role")
+
+        # What a restart finds is the same.
+        self.daemon.stop()
+        self.daemon.start()
+        self.daemon.socket.chmod(0o666)
+        self.assertIn("vision: member", self.ok(self.client(MARY, "whoami")))
+        self.daemon.client("user", "remove", "mary")
+        self.denied(self.client(MARY, "list"), "you have no account")
+        self.daemon.stop()
+
+
+if __name__ == "__main__":
+    unittest.main()
