@@ -122,6 +122,13 @@ absl::Status PutMember(Database* db, const std::string& project,
   return put.Bind(project).Bind(user).Bind(static_cast<int64_t>(role)).Run();
 }
 
+// Jobs of before say their owner by uid, which may be another user's later.
+absl::Status GiveJobs(Database* db, const UserRecord& user) {
+  ASSIGN_OR_RETURN(Statement give,
+                   db->Prepare("UPDATE jobs SET owner = ? WHERE owner = ?"));
+  return give.Bind(user.name).Bind(absl::StrCat("uid:", *user.uid)).Run();
+}
+
 // `project` "": from all.
 absl::Status DropMember(Database* db, const std::string& project,
                         const std::string& user) {
@@ -144,6 +151,10 @@ absl::Status CheckAccountName(const std::string& field,
                       return absl::ascii_islower(c) || absl::ascii_isdigit(c) ||
                              c == '-' || c == '_' || c == '.';
                     });
+  if (name == "local") {
+    return FieldError(FieldReason::kInvalidValue, field,
+                      "local is kept for jobs whose makers nobody knows");
+  }
   if (fits) return absl::OkStatus();
   return FieldError(
       FieldReason::kInvalidValue, field,
@@ -172,30 +183,25 @@ absl::StatusOr<std::unique_ptr<Accounts>> Accounts::Load(JobStore* store,
                                                          const Clock& clock) {
   std::unique_ptr<Accounts> accounts(new Accounts(store, clock));
   MutexLock change(accounts->change_mutex_);
-  RETURN_IF_ERROR(accounts->Reload());
-  return accounts;
-}
-
-absl::Status Accounts::Reload() {
   auto list = std::make_shared<AccountList>();
-  RETURN_IF_ERROR(store_->ReadWith([&list](Database* db) -> absl::Status {
+  RETURN_IF_ERROR(store->ReadWith([&list](Database* db) -> absl::Status {
     RETURN_IF_ERROR(ReadUsers(db, list.get()));
     RETURN_IF_ERROR(ReadProjects(db, list.get()));
     return ReadMembers(db, list.get());
   }));
+  accounts->Publish(std::move(list));
+  return accounts;
+}
+
+void Accounts::Publish(std::shared_ptr<const AccountList> list) {
   MutexLock lock(mutex_);
   list_ = std::move(list);
-  return absl::OkStatus();
+  ++generation_;
 }
 
 std::shared_ptr<const AccountList> Accounts::list() const {
   MutexLock lock(mutex_);
   return list_;
-}
-
-absl::StatusOr<UserRecord> Accounts::After(const std::string& user) {
-  RETURN_IF_ERROR(Reload());
-  return list()->users.at(user);
 }
 
 absl::Status Accounts::CheckChange(const AccountList& list,
@@ -208,14 +214,16 @@ absl::Status Accounts::CheckChange(const AccountList& list,
   if (change.role != Role::kAdmin && !list.projects.contains(change.project)) {
     return NoSuch("project", change.project, NamesOf(list.projects));
   }
-  if (change.uid.has_value()) {
-    const UserRecord* const other = list.UserOf(*change.uid);
+  const auto found = list.users.find(change.name);
+  std::optional<uid_t> uid = change.uid;
+  if (!uid.has_value() && found != list.users.end()) uid = found->second.uid;
+  if (uid.has_value()) {
+    const UserRecord* const other = list.UserOf(*uid);
     if (other != nullptr && other->name != change.name) {
       return FieldError(FieldReason::kInvalidValue, "uid",
-                        absl::StrCat(*change.uid, " is user ", other->name));
+                        absl::StrCat(*uid, " is user ", other->name));
     }
   }
-  const auto found = list.users.find(change.name);
   if (found == list.users.end()) {
     if (list.users.size() < kMaxUsers) return absl::OkStatus();
     return TooMany("user", kMaxUsers, "users, with those removed,");
@@ -237,34 +245,53 @@ absl::Status Accounts::CheckChange(const AccountList& list,
   return absl::OkStatus();
 }
 
-absl::StatusOr<UserRecord> Accounts::SetUser(const UserChange& change) {
+absl::StatusOr<UserRecord> Accounts::SetUser(const UserChange& change,
+                                             const MayChange& may) {
   MutexLock lock(change_mutex_);
-  const std::shared_ptr<const AccountList> list = this->list();
+  auto list = std::make_shared<AccountList>(*this->list());
+  RETURN_IF_ERROR(may(*list));
   RETURN_IF_ERROR(CheckChange(*list, change));
-  UserRecord user{.name = change.name, .create_time = clock_.WallTime()};
-  const auto found = list->users.find(change.name);
-  if (found != list->users.end()) user = found->second;
+  UserRecord& user =
+      list->users
+          .try_emplace(
+              change.name,
+              UserRecord{.name = change.name, .create_time = clock_.WallTime()})
+          .first->second;
   user.remove_time.reset();
   user.admin = change.role == Role::kAdmin;
   if (change.uid.has_value()) user.uid = change.uid;
+  if (change.role != Role::kAdmin) {
+    user.projects[change.project] = change.role;
+    list->projects.at(change.project).members[user.name] = change.role;
+  }
   RETURN_IF_ERROR(store_->WriteWith([&](Database* db) -> absl::Status {
     RETURN_IF_ERROR(PutUser(db, user));
+    if (user.uid.has_value()) RETURN_IF_ERROR(GiveJobs(db, user));
     if (change.role == Role::kAdmin) return absl::OkStatus();
     return PutMember(db, change.project, change.name, change.role);
   }));
-  return After(change.name);
+  Publish(list);
+  return user;
 }
 
 absl::StatusOr<UserRecord> Accounts::RemoveUser(const std::string& name,
-                                                const std::string& project) {
+                                                const std::string& project,
+                                                const MayChange& may) {
   MutexLock lock(change_mutex_);
-  const std::shared_ptr<const AccountList> list = this->list();
-  const UserRecord* const found = list->User(name);
-  if (found == nullptr) return NoSuch("user", name, NamesOf(list->users));
-  if (!project.empty() && !found->projects.contains(project)) {
-    return NoSuch("project", project, NamesOf(found->projects));
+  auto list = std::make_shared<AccountList>(*this->list());
+  RETURN_IF_ERROR(may(*list));
+  if (list->User(name) == nullptr) {
+    return NoSuch("user", name, NamesOf(list->users));
   }
-  UserRecord user = *found;
+  UserRecord& user = list->users.at(name);
+  if (!project.empty() && !user.projects.contains(project)) {
+    return NoSuch("project", project, NamesOf(user.projects));
+  }
+  for (auto& [other, record] : list->projects) {
+    if (!project.empty() && other != project) continue;
+    record.members.erase(name);
+    user.projects.erase(other);
+  }
   if (project.empty()) {
     user.remove_time = clock_.WallTime();
     user.admin = false;
@@ -273,17 +300,20 @@ absl::StatusOr<UserRecord> Accounts::RemoveUser(const std::string& name,
     RETURN_IF_ERROR(DropMember(db, project, name));
     return PutUser(db, user);
   }));
-  return After(name);
+  Publish(list);
+  return user;
 }
 
 absl::StatusOr<ProjectRecord> Accounts::AddProject(
-    const std::string& name, const std::string& unix_group) {
+    const std::string& name, const std::string& unix_group,
+    const MayChange& may) {
   MutexLock lock(change_mutex_);
+  auto list = std::make_shared<AccountList>(*this->list());
+  RETURN_IF_ERROR(may(*list));
   RETURN_IF_ERROR(CheckAccountName("project", name));
   if (!unix_group.empty()) {
     RETURN_IF_ERROR(CheckAccountName("unix_group", unix_group));
   }
-  const std::shared_ptr<const AccountList> list = this->list();
   const auto found = list->projects.find(name);
   if (found != list->projects.end()) {
     if (found->second.unix_group == unix_group) return found->second;
@@ -302,13 +332,18 @@ absl::StatusOr<ProjectRecord> Accounts::AddProject(
                      db->Prepare("INSERT INTO projects VALUES (?, ?, ?)"));
     return insert.Bind(name).Bind(unix_group).Bind(ToMicros(now)).Run();
   }));
-  RETURN_IF_ERROR(Reload());
-  return this->list()->projects.at(name);
+  const ProjectRecord project{
+      .name = name, .unix_group = unix_group, .create_time = now};
+  list->projects.emplace(name, project);
+  Publish(list);
+  return project;
 }
 
-absl::Status Accounts::RemoveProject(const std::string& name) {
+absl::Status Accounts::RemoveProject(const std::string& name,
+                                     const MayChange& may) {
   MutexLock lock(change_mutex_);
-  const std::shared_ptr<const AccountList> list = this->list();
+  auto list = std::make_shared<AccountList>(*this->list());
+  RETURN_IF_ERROR(may(*list));
   if (!list->projects.contains(name)) {
     return NoSuch("project", name, NamesOf(list->projects));
   }
@@ -333,7 +368,10 @@ absl::Status Accounts::RemoveProject(const std::string& name) {
     }
     return absl::OkStatus();
   }));
-  return Reload();
+  list->projects.erase(name);
+  for (auto& [user, record] : list->users) record.projects.erase(name);
+  Publish(list);
+  return absl::OkStatus();
 }
 
 }  // namespace roundhouse

@@ -11,7 +11,10 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -71,6 +74,9 @@ struct UserChange {
   bool restore = false;  // one who was removed
 };
 
+// Asked once no other change can come between: whether this one may be made.
+using MayChange = std::function<absl::Status(const AccountList&)>;
+
 class Accounts {
  public:
   // kDataLoss when a row is damaged.  `store` outlives it; `clock` says when
@@ -79,26 +85,36 @@ class Accounts {
       JobStore* store, const Clock& clock = SystemClock());
 
   std::shared_ptr<const AccountList> list() const;
+  // Another one after each change of list().
+  uint64_t generation() const { return generation_; }
 
-  // A new user, or one with a role more, another role, another uid.  The same
-  // again changes nothing.  kInvalidArgument with the field: a name that is
+  // All changes return the error of `may`, if it has one.
+  //
+  // A new user, or one with a role more, another role, another uid.  Jobs of
+  // before that are his uid's are the user's from then on.  The same again
+  // changes nothing.  kInvalidArgument with the field: a name that is
   // none, a uid that somebody has, a name that was removed; kNotFound: the
   // project; kResourceExhausted.
-  absl::StatusOr<UserRecord> SetUser(const UserChange& change);
+  absl::StatusOr<UserRecord> SetUser(const UserChange& change,
+                                     const MayChange& may = AnyChange);
   // The user's role in `project`, or ("") the user.  kNotFound.
   absl::StatusOr<UserRecord> RemoveUser(const std::string& name,
-                                        const std::string& project);
+                                        const std::string& project,
+                                        const MayChange& may = AnyChange);
   // The same again changes nothing.  kInvalidArgument, kResourceExhausted.
   absl::StatusOr<ProjectRecord> AddProject(const std::string& name,
-                                           const std::string& unix_group);
+                                           const std::string& unix_group,
+                                           const MayChange& may = AnyChange);
   // kNotFound; kFailedPrecondition: it has jobs, or is "default".
-  absl::Status RemoveProject(const std::string& name);
+  absl::Status RemoveProject(const std::string& name,
+                             const MayChange& may = AnyChange);
 
  private:
   Accounts(JobStore* store, const Clock& clock)
       : store_(store), clock_(clock) {}
-  absl::Status Reload() ABSL_EXCLUSIVE_LOCKS_REQUIRED(change_mutex_);
-  absl::StatusOr<UserRecord> After(const std::string& user)
+  static absl::Status AnyChange(const AccountList&) { return absl::OkStatus(); }
+  // What was committed is what is seen, whether or not it can be read again.
+  void Publish(std::shared_ptr<const AccountList> list)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(change_mutex_);
   absl::Status CheckChange(const AccountList& list,
                            const UserChange& change) const;
@@ -108,10 +124,12 @@ class Accounts {
   Mutex change_mutex_;  // one change at a time
   mutable Mutex mutex_ ABSL_ACQUIRED_AFTER(change_mutex_);
   std::shared_ptr<const AccountList> list_ ABSL_GUARDED_BY(mutex_);
+  std::atomic<uint64_t> generation_ = 0;
 };
 
 // kInvalidArgument with the field unless `name` is one: small letters, digits,
-// '-', '_' and '.', a letter first, at most kMaxAccountNameBytes.
+// '-', '_' and '.', a letter first, at most kMaxAccountNameBytes; not "local",
+// which the store has for jobs whose makers nobody knows.
 absl::Status CheckAccountName(const std::string& field,
                               const std::string& name);
 

@@ -138,7 +138,7 @@ TEST_F(AccountsTest, ARoleIsRemovedAlone) {
 TEST_F(AccountsTest, NamesAreChecked) {
   for (const char* name :
        {"", "Anna", "1anna", "an na", "../x", "uid:1000", "a/b", "anna\n",
-        "\xc3\xa4nna", "a23456789012345678901234567890123"}) {
+        "\xc3\xa4nna", "local", "a23456789012345678901234567890123"}) {
     EXPECT_EQ(FieldOf(accounts_->SetUser({.name = name}).status()), "user")
         << name;
     EXPECT_EQ(FieldOf(accounts_->AddProject(name, "").status()), "project")
@@ -173,6 +173,44 @@ TEST_F(AccountsTest, AProjectWithJobsStays) {
 TEST_F(AccountsTest, AJobsProjectMustBeThere) {
   EXPECT_TRUE(absl::IsNotFound(
       store_->Create({.text = "t", .project = "vision"}).status()));
+}
+
+TEST_F(AccountsTest, AChangeIsAskedForInTheListThatItChanges) {
+  const auto first_only = [](const AccountList& list) {
+    return list.in_use() ? absl::PermissionDeniedError("too late")
+                         : absl::OkStatus();
+  };
+  EXPECT_TRUE(accounts_->SetUser({.name = "anna"}, first_only).ok());
+  const uint64_t generation = accounts_->generation();
+  EXPECT_TRUE(absl::IsPermissionDenied(
+      accounts_->SetUser({.name = "bob"}, first_only).status()));
+  EXPECT_TRUE(absl::IsPermissionDenied(
+      accounts_->RemoveUser("anna", "", first_only).status()));
+  EXPECT_TRUE(absl::IsPermissionDenied(
+      accounts_->AddProject("vision", "", first_only).status()));
+  EXPECT_TRUE(absl::IsPermissionDenied(
+      accounts_->RemoveProject("default", first_only)));
+  EXPECT_EQ(accounts_->generation(), generation);
+}
+
+TEST_F(AccountsTest, JobsOfAUidBecomeItsFirstUsers) {
+  const auto job = store_->Create({.text = "t", .principal = "uid:1000"});
+  ASSERT_TRUE(job.ok()) << job.status();
+  Set({.name = "mary", .uid = 1000});
+  EXPECT_EQ(store_->Get(job->id)->owner, "mary");
+  // Whoever has the uid later has no claim to them.
+  Set({.name = "mary", .uid = 2000});
+  Set({.name = "otto", .uid = 1000});
+  EXPECT_EQ(store_->Get(job->id)->owner, "mary");
+}
+
+TEST_F(AccountsTest, WhoComesBackNeedsAUidOfHisOwn) {
+  Set({.name = "anna", .uid = 1000});
+  ASSERT_TRUE(accounts_->RemoveUser("anna", "").ok());
+  Set({.name = "bob", .uid = 1000});
+  const auto back = accounts_->SetUser({.name = "anna", .restore = true});
+  EXPECT_EQ(FieldOf(back.status()), "uid");
+  EXPECT_EQ(Set({.name = "anna", .uid = 1001, .restore = true}).uid, 1001u);
 }
 
 TEST_F(AccountsTest, ARefusedWriteChangesNothing) {

@@ -4,6 +4,8 @@
 #ifndef ROUNDHOUSE_SERVER_ACCESS_CALLER_H_
 #define ROUNDHOUSE_SERVER_ACCESS_CALLER_H_
 
+#include <sys/types.h>
+
 #include <map>
 #include <string>
 
@@ -25,6 +27,7 @@ enum class Role {
 const char* RoleName(Role role);
 
 struct Caller {
+  uid_t uid = 0;          // of his process
   std::string principal;  // as stored with requests: "uid:1000"
   std::string user;       // "": without an account
   bool admin = false;
@@ -36,10 +39,7 @@ struct Caller {
   Role HighestRole() const;
   // What jobs that he makes say of their owner: the user, else the principal.
   const std::string& owner() const { return user.empty() ? principal : user; }
-  // Whether it is his.  A job of before accounts has the principal.
-  bool Owns(const std::string& job_owner) const {
-    return job_owner == owner() || job_owner == principal;
-  }
+  bool operator==(const Caller&) const = default;
 };
 
 }  // namespace roundhouse

@@ -50,15 +50,25 @@ bool Gate::IsTrusted(const Caller& caller) const {
 }
 
 absl::StatusOr<Caller> Gate::CallerOf(uid_t uid) const {
-  const std::shared_ptr<const AccountList> list = accounts_->list();
-  Caller caller{.principal = PrincipalOf(uid)};
-  const UserRecord* const user = list->UserOf(uid);
+  return CallerIn(*accounts_->list(), uid);
+}
+
+absl::Status Gate::IsStill(const Caller& caller) const {
+  ASSIGN_OR_RETURN(const Caller now, CallerOf(caller.uid));
+  if (now == caller) return absl::OkStatus();
+  return absl::UnavailableError("what you may do has changed; call again");
+}
+
+absl::StatusOr<Caller> Gate::CallerIn(const AccountList& list,
+                                      uid_t uid) const {
+  Caller caller{.uid = uid, .principal = PrincipalOf(uid)};
+  const UserRecord* const user = list.UserOf(uid);
   if (user != nullptr) {
     caller.user = user->name;
     caller.projects = user->projects;
   }
   caller.admin =
-      !list->in_use() || IsTrusted(caller) || (user != nullptr && user->admin);
+      !list.in_use() || IsTrusted(caller) || (user != nullptr && user->admin);
   if (user == nullptr && !caller.admin) return NoAccount(uid);
   return caller;
 }
@@ -91,7 +101,9 @@ absl::StatusOr<Entered> Gate::Enter(
   if (caller.HighestRole() < rule->role) {
     return Denied(*rule, caller.HighestRole(), " of a project");
   }
-  if (rule->subject == Subject::kServer) return entered;
+  const bool all_jobs =
+      rule->subject == Subject::kJobsOutline && resource.empty();
+  if (rule->subject == Subject::kServer || all_jobs) return entered;
   RETURN_IF_ERROR(FindJob(*rule, resource, &entered));
   return entered;
 }
@@ -105,7 +117,9 @@ absl::Status Gate::CheckWeights(const Entered& entered,
                                 const std::string& name) const {
   const auto job = roundhouse::FindJob(*store_, ParseWeightsName(name).job);
   // What is none is told by whoever looks for it.
-  return job.ok() ? entered.MayRead(*job) : absl::OkStatus();
+  if (absl::IsNotFound(job.status())) return absl::OkStatus();
+  RETURN_IF_ERROR(job.status());
+  return entered.MayRead(*job);
 }
 
 absl::Status Gate::FindJob(const Rule& rule, const std::string& name,
@@ -113,7 +127,8 @@ absl::Status Gate::FindJob(const Rule& rule, const std::string& name,
   if (rule.subject == Subject::kWeights) {
     const auto job = roundhouse::FindJob(*store_, ParseWeightsName(name).job);
     // A directory: whoever may look at models may name it.
-    if (!job.ok()) return absl::OkStatus();
+    if (absl::IsNotFound(job.status())) return absl::OkStatus();
+    RETURN_IF_ERROR(job.status());
     const Role has = entered->caller.RoleIn(job->project);
     if (has >= rule.role) return absl::OkStatus();
     return has == Role::kNone
@@ -130,14 +145,16 @@ absl::Status Gate::FindJob(const Rule& rule, const std::string& name,
   }
   const Role has = entered->caller.RoleIn(job.project);
   const bool stranger = has == Role::kNone;
-  if (stranger && rule.subject != Subject::kJobOutline) {
+  const bool outline = rule.subject == Subject::kJobOutline ||
+                       rule.subject == Subject::kJobsOutline;
+  if (stranger && !outline) {
     return NotInProject(job);
   }
   if (!stranger && has < rule.role) {
     return Denied(rule, has, absl::StrCat(" of project ", job.project));
   }
   if (rule.subject == Subject::kOwnJob && has < Role::kAdmin &&
-      !entered->caller.Owns(job.owner)) {
+      job.owner != entered->caller.owner()) {
     return absl::PermissionDeniedError(absl::StrCat(
         parsed.id, " is ", job.owner, "'s: its owner and admins may do this"));
   }

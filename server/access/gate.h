@@ -11,6 +11,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -63,6 +64,12 @@ class Gate {
                             const std::string& name) const;
   // kPermissionDenied.
   absl::StatusOr<Caller> CallerOf(uid_t uid) const;
+  absl::StatusOr<Caller> CallerIn(const AccountList& list, uid_t uid) const;
+  // For what lasts, as streams do: whether the caller is still who he was when
+  // accounts had another generation.  kUnavailable: he is somebody else now,
+  // and calls again; kPermissionDenied: he is nobody.
+  uint64_t generation() const { return accounts_->generation(); }
+  absl::Status IsStill(const Caller& caller) const;
 
  private:
   absl::Status FindJob(const Rule& rule, const std::string& name,

@@ -189,6 +189,7 @@ TEST_F(GateTest, RoleByRpc) {
         case Subject::kServer:
           break;
         case Subject::kJobOutline:
+        case Subject::kJobsOutline:
           may = may &&
                 (row.in_vision == Role::kNone || row.in_vision >= rule.role);
           break;

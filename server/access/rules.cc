@@ -46,7 +46,7 @@ constexpr Rule kRules[] = {
     {v1::ListFineTuningJobsRequest::descriptor, Role::kViewer, Scope::kRead,
      Subject::kServer, ""},
     {v1::WatchFineTuningJobsRequest::descriptor, Role::kViewer, Scope::kRead,
-     Subject::kServer, "name"},
+     Subject::kJobsOutline, "name"},
     {v1::CancelFineTuningJobRequest::descriptor, Role::kMember, Scope::kSubmit,
      Subject::kOwnJob, "name"},
     {v1::PauseFineTuningJobRequest::descriptor, Role::kMember, Scope::kSubmit,

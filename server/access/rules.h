@@ -22,7 +22,8 @@ enum class Scope { kRead, kSubmit, kAdmin };
 
 // What the role is needed in.
 enum class Subject {
-  // Nothing of anybody's: the role counts in whatever project it is.
+  // Not about one job or project: the role in any project is enough. A handler
+  // that shows jobs filters them itself (Entered::SeesAllOf).
   kServer,
   // The project that the request's `project` names; "": the caller's only one.
   kProject,
@@ -30,7 +31,10 @@ enum class Subject {
   kJob,
   // The same; those without a role in its project are told its outline.
   kJobOutline,
-  // The same, and it must be the caller's own, or the caller an admin.
+  // The same; without one, all jobs are meant.
+  kJobsOutline,
+  // The job that `resource` names; it must be the caller's own, or the caller
+  // an admin.
   kOwnJob,
   // A job, or a directory of the server, that `resource` names.
   kWeights,

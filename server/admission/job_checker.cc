@@ -55,6 +55,10 @@ absl::StatusOr<CheckedFile> CheckDataFile(const FileOpener& files,
                                           const std::string& path) {
   const auto file = files.Open(path);
   if (file.ok()) return file->checked();
+  if (absl::IsUnavailable(file.status())) {
+    return absl::UnavailableError(
+        absl::StrCat(field, ": ", file.status().message()));
+  }
   return FieldError(FieldReason::kInvalidDataset, field,
                     std::string(file.status().message()));
 }

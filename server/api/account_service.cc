@@ -97,27 +97,37 @@ grpc::ServerUnaryReactor* AccountService::ListUsers(
   });
 }
 
+MayChange AccountService::AdminsOnly(const Caller& caller) const {
+  return [gate = door_.gate,
+          uid = caller.uid](const AccountList& list) -> absl::Status {
+    ASSIGN_OR_RETURN(const Caller now, gate->CallerIn(list, uid));
+    if (now.admin) return absl::OkStatus();
+    return absl::PermissionDeniedError("only an admin may do this");
+  };
+}
+
 absl::Status AccountService::Set(const Caller& caller,
                                  const v1::SetUserRequest& request,
                                  v1::User* response) {
   ASSIGN_OR_RETURN(UserChange change, FromProto(request));
-  const auto list = accounts_->list();
-  if (!change.uid.has_value() && !list->users.contains(change.name)) {
+  if (!change.uid.has_value() &&
+      !accounts_->list()->users.contains(change.name)) {
     change.uid = UidOfLogin(change.name);
   }
   // The first account ends that whoever asks may do everything.
   const bool stays_admin =
       door_.gate->IsTrusted(caller) ||
-      (change.role == Role::kAdmin && change.uid.has_value() &&
-       PrincipalOf(*change.uid) == caller.principal);
-  if (!list->in_use() && !stays_admin) {
+      (change.role == Role::kAdmin && change.uid == caller.uid);
+  const auto may = [&, admins = AdminsOnly(caller)](
+                       const AccountList& list) -> absl::Status {
+    if (list.in_use() || stays_admin) return admins(list);
     return absl::FailedPreconditionError(absl::StrCat(
         "with a first account only admins may change accounts, and you (",
         caller.principal,
         ") would be none; add yourself first with --role=admin, or ask as root "
         "or as the daemon's own user"));
-  }
-  ASSIGN_OR_RETURN(const UserRecord user, accounts_->SetUser(change));
+  };
+  ASSIGN_OR_RETURN(const UserRecord user, accounts_->SetUser(change, may));
   *response = ToProto(user);
   return absl::OkStatus();
 }
@@ -133,14 +143,15 @@ grpc::ServerUnaryReactor* AccountService::SetUser(
 grpc::ServerUnaryReactor* AccountService::RemoveUser(
     grpc::CallbackServerContext* context, const v1::RemoveUserRequest* request,
     v1::User* response) {
-  return RunUnary(
-      context, door_, request, [=, this](const Entered&) -> absl::Status {
-        ASSIGN_OR_RETURN(
-            const UserRecord user,
-            accounts_->RemoveUser(request->user(), request->project()));
-        *response = ToProto(user);
-        return absl::OkStatus();
-      });
+  return RunUnary(context, door_, request,
+                  [=, this](const Entered& entered) -> absl::Status {
+                    ASSIGN_OR_RETURN(const UserRecord user,
+                                     accounts_->RemoveUser(
+                                         request->user(), request->project(),
+                                         AdminsOnly(entered.caller)));
+                    *response = ToProto(user);
+                    return absl::OkStatus();
+                  });
 }
 
 grpc::ServerUnaryReactor* AccountService::ListProjects(
@@ -160,10 +171,12 @@ grpc::ServerUnaryReactor* AccountService::AddProject(
     grpc::CallbackServerContext* context, const v1::AddProjectRequest* request,
     v1::Project* response) {
   return RunUnary(
-      context, door_, request, [=, this](const Entered&) -> absl::Status {
+      context, door_, request,
+      [=, this](const Entered& entered) -> absl::Status {
         ASSIGN_OR_RETURN(
             const ProjectRecord project,
-            accounts_->AddProject(request->project(), request->unix_group()));
+            accounts_->AddProject(request->project(), request->unix_group(),
+                                  AdminsOnly(entered.caller)));
         *response = ToProto(project);
         return absl::OkStatus();
       });
@@ -172,8 +185,9 @@ grpc::ServerUnaryReactor* AccountService::AddProject(
 grpc::ServerUnaryReactor* AccountService::RemoveProject(
     grpc::CallbackServerContext* context,
     const v1::RemoveProjectRequest* request, v1::RemoveProjectResponse*) {
-  return RunUnary(context, door_, request, [=, this](const Entered&) {
-    return accounts_->RemoveProject(request->project());
+  return RunUnary(context, door_, request, [=, this](const Entered& entered) {
+    return accounts_->RemoveProject(request->project(),
+                                    AdminsOnly(entered.caller));
   });
 }
 

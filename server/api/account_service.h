@@ -46,6 +46,8 @@ class AccountService final : public v1::AccountService::CallbackService {
       v1::RemoveProjectResponse* response) override;
 
  private:
+  // Whether the caller is an admin when the change is made.
+  MayChange AdminsOnly(const Caller& caller) const;
   absl::Status Set(const Caller& caller, const v1::SetUserRequest& request,
                    v1::User* response);
 

@@ -1,4 +1,6 @@
 // Watch, logs and step metrics over a real socket.
+#include <unistd.h>
+
 #include <filesystem>
 #include <thread>
 
@@ -72,6 +74,21 @@ TEST_F(ApiStreamTest, WatchGivesTheSnapshotThenEachChange) {
   EXPECT_EQ(message.job().state(), v1::LOADING);
   EXPECT_EQ(message.job().submitted_text(), "");
   watch->context.TryCancel();
+}
+
+// Whoever watches is told to call again when accounts make him somebody else.
+TEST_F(ApiStreamTest, AStreamEndsWhenItsCallerIsNotWhoHeWas) {
+  MustCreate();
+  const auto watch = StartWatch("", 0);
+  watch->Next(Message::BOOKMARK);
+  ASSERT_TRUE(accounts_->AddProject("vision", "").ok());
+  ASSERT_TRUE(
+      accounts_
+          ->SetUser({.name = "anna", .uid = geteuid(), .role = Role::kAdmin})
+          .ok());
+  watch->Next(Message::KIND_UNSPECIFIED);
+  EXPECT_EQ(watch->reader->Finish().error_code(),
+            grpc::StatusCode::UNAVAILABLE);
 }
 
 TEST_F(ApiStreamTest, ResumingMissesNothingAndRepeatsNothing) {

@@ -37,16 +37,19 @@ v1::Model ToProto(const ModelInfo& info, uint64_t host_limit_bytes) {
 grpc::ServerUnaryReactor* ModelService::ListModels(
     grpc::CallbackServerContext* context, const v1::ListModelsRequest* request,
     v1::ListModelsResponse* response) {
-  return RunUnary(context, door_, request,
-                  [this, response](const Entered&) -> absl::Status {
-                    ASSIGN_OR_RETURN(const ModelList list, catalog_->List());
-                    for (const ModelInfo& info : list.models) {
-                      *response->add_models() =
-                          ToProto(info, catalog_->host_limit_bytes());
-                    }
-                    response->set_truncated(list.truncated);
-                    return absl::OkStatus();
-                  });
+  return RunUnary(
+      context, door_, request,
+      [this, response](const Entered& entered) -> absl::Status {
+        ASSIGN_OR_RETURN(const ModelList list,
+                         catalog_->List([&entered](const JobRecord& job) {
+                           return entered.SeesAllOf(job);
+                         }));
+        for (const ModelInfo& info : list.models) {
+          *response->add_models() = ToProto(info, catalog_->host_limit_bytes());
+        }
+        response->set_truncated(list.truncated);
+        return absl::OkStatus();
+      });
 }
 
 grpc::ServerUnaryReactor* ModelService::GetModel(

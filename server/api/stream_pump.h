@@ -142,9 +142,17 @@ class PumpedWriter : public grpc::ServerWriteReactor<Response>,
 
   // Kept until the stream dies.  Once, before Pump.
   void Hold(StreamPlace place) { place_ = std::move(place); }
+  // The stream ends when its caller is not any more who he was.  Likewise.
+  void IsFor(const Gate& gate, const Caller& caller) {
+    gate_ = &gate;
+    caller_ = caller;
+  }
 
   void Pump(absl::Time now) final {
     if (!MayWrite(now)) return;
+    if (const absl::Status still = CallerIsStill(); !still.ok()) {
+      return End(ToGrpcStatus(still, resource_));
+    }
     Response message;
     const absl::StatusOr<NextMessage> next = Next(now, &message);
     if (next.ok() && *next == NextMessage::kNothing) return;
@@ -197,6 +205,14 @@ class PumpedWriter : public grpc::ServerWriteReactor<Response>,
     return !cancelled;
   }
 
+  absl::Status CallerIsStill() {
+    if (gate_ == nullptr || gate_->generation() == generation_) {
+      return absl::OkStatus();
+    }
+    generation_ = gate_->generation();
+    return gate_->IsStill(caller_);
+  }
+
   void SetWriting(absl::Time now) {
     MutexLock lock(mutex_);
     writing_ = true;
@@ -215,7 +231,10 @@ class PumpedWriter : public grpc::ServerWriteReactor<Response>,
   StreamPump* const pump_;
   grpc::CallbackServerContext* const context_;
   StreamPlace place_;
-  Response message_;  // The outstanding write.
+  const Gate* gate_ = nullptr;
+  Caller caller_;
+  uint64_t generation_ = 0;  // of the accounts that he was looked for in
+  Response message_;         // The outstanding write.
   Mutex mutex_;
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
@@ -264,6 +283,7 @@ grpc::ServerWriteReactor<Response>* BeginStream(
   std::shared_ptr<PumpedWriter<Response>> stream = *std::move(made);
   PumpedWriter<Response>* const raw = stream.get();
   stream->Hold(*std::move(place));
+  stream->IsFor(*door.gate, entered->caller);
   pump->Add(std::move(stream));
   return raw;
 }

@@ -4,6 +4,7 @@
 #define ROUNDHOUSE_SERVER_JOB_STORAGE_REASON_H_
 
 #include "absl/status/status.h"
+#include "base/files/open_limit.h"
 #include "base/job_state.h"
 
 namespace roundhouse {
@@ -14,9 +15,11 @@ inline bool MayPass(const absl::Status& status) {
 }
 
 // Why a job is held, or PAUSED, when this kept it from reading or writing:
-// RESOURCE_EXHAUSTED is the disk's, UNAVAILABLE host memory of the save itself.
+// RESOURCE_EXHAUSTED is the disk's, UNAVAILABLE host memory of the save itself,
+// or a mount that does not answer.
 inline JobReason StorageReason(const absl::Status& status) {
   return absl::IsResourceExhausted(status) ? JobReason::kStorageFull
+         : IsOpenHang(status)              ? JobReason::kStorageError
          : absl::IsUnavailable(status)     ? JobReason::kHostMemory
                                            : JobReason::kStorageError;
 }

@@ -11,12 +11,25 @@
 #include "server/spec/spec_error.h"
 
 namespace roundhouse {
+namespace {
+
+// Whether a request's retry may be told of the job that it made.
+absl::Status CheckRetry(const JobRecord& made, const SubmitRequest& request) {
+  if (made.project != request.project) {
+    return FieldError(FieldReason::kRequestIdReused, "request_id",
+                      absl::StrCat("was used for a job of project ",
+                                   made.project, "; take a new one"));
+  }
+  return request.may_read(made);
+}
+
+}  // namespace
 
 absl::StatusOr<DryRunResult> Engine::DryRun(const SubmitRequest& request) {
   ASSIGN_OR_RETURN(const AdmittedJob checked,
                    admission_->checker().Check(request));
   return DryRunOf(checked, request.text, world_.store, admission_->paths(),
-                  world_.pool.device_count());
+                  world_.pool.device_count(), request.may_read);
 }
 
 absl::StatusOr<SubmitResult> Engine::Submit(const SubmitRequest& request) {
@@ -24,6 +37,7 @@ absl::StatusOr<SubmitResult> Engine::Submit(const SubmitRequest& request) {
                    world_.store.FindRequest(request.principal,
                                             request.request_id, request.text));
   if (known.has_value()) {
+    RETURN_IF_ERROR(CheckRetry(*known, request));
     const auto file = ReadJobFile(request.text, request.file_name);
     if (!file.ok()) return SubmitResult{*known};
     return SubmitResult{*known, file->warnings()};
@@ -54,6 +68,7 @@ absl::StatusOr<SubmitResult> Engine::Submit(const SubmitRequest& request) {
     return StoreRefused(record.status());
   }
   RETURN_IF_ERROR(record.status());
+  if (!created) RETURN_IF_ERROR(CheckRetry(*record, request));
   if (created) {
     admission_->admitted().Keep(record->id, checked);
     // A daemon that stops between the two takes the job up when it starts.

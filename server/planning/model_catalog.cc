@@ -192,7 +192,8 @@ ModelInfo ModelCatalog::DescribeCached(const std::string& id) const {
   return info;
 }
 
-absl::StatusOr<ModelList> ModelCatalog::List() const {
+absl::StatusOr<ModelList> ModelCatalog::List(
+    const std::function<bool(const JobRecord&)>& shows) const {
   ASSIGN_OR_RETURN(
       const JobPage page,
       store_.List({JobState::kSucceeded}, std::nullopt, kMaxListedModels));
@@ -200,7 +201,7 @@ absl::StatusOr<ModelList> ModelCatalog::List() const {
   list.truncated = page.next_before.has_value();
   for (const JobRecord& job : page.jobs) {
     std::error_code error;
-    if (!fs::is_directory(job.output_path, error)) continue;
+    if (!shows(job) || !fs::is_directory(job.output_path, error)) continue;
     const std::string& name =
         job.output_name.empty() ? job.id : job.output_name;
     list.models.push_back(Describe("job:" + name, job.output_path));

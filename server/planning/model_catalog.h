@@ -77,7 +77,9 @@ class ModelCatalog {
 
   // Outputs of jobs, newest first; the folders under the data roots; models of
   // the Hugging Face cache.  At most kMaxListedModels of each.
-  absl::StatusOr<ModelList> List() const;
+  // With jobs' results that `shows` says yes to.
+  absl::StatusOr<ModelList> List(
+      const std::function<bool(const JobRecord&)>& shows) const;
   // As model_name_or_path names it; errors as those of a job file.
   absl::StatusOr<ModelInfo> Get(const std::string& name) const;
 

@@ -1,6 +1,7 @@
 #include "server/spec/hub_cache.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <optional>
 #include <utility>
@@ -126,10 +127,11 @@ absl::StatusOr<std::string> HubCache::Find(const std::string& field,
   };
   const std::string folder = FolderOf(name.id);
   const auto cache = DataRoots::Create({.roots = {directory_}});
-  if (!cache.ok() ||
-      !(*cache)->Resolve(field, folder, PathKind::kDirectory).ok()) {
-    return missing("it");
-  }
+  if (absl::IsUnavailable(cache.status())) return cache.status();
+  if (!cache.ok()) return missing("it");
+  const auto there = (*cache)->Resolve(field, folder, PathKind::kDirectory);
+  if (absl::IsUnavailable(there.status())) return there.status();
+  if (!there.ok()) return missing("it");
   const std::string branch = name.revision.empty() ? "main" : name.revision;
   const std::string ref = absl::StrCat(folder, "/refs/", branch);
   std::string commit = name.revision;
@@ -144,9 +146,11 @@ absl::StatusOr<std::string> HubCache::Find(const std::string& field,
   const std::string snapshot =
       absl::StrCat(folder, "/", kSnapshots, "/", commit);
   const auto path = (*cache)->Resolve(field, snapshot, PathKind::kDirectory);
+  if (absl::IsUnavailable(path.status())) return path.status();
   if (!path.ok()) return missing(snapshot);
   const absl::Status status = CheckSnapshot(*path, need);
   if (status.ok()) return *path;
+  if (absl::IsUnavailable(status)) return status;
   if (absl::IsNotFound(status)) return missing(std::string(status.message()));
   return FieldError(FieldReason::kPathOutsideDataRoots, field,
                     std::string(status.message()));
@@ -161,6 +165,7 @@ absl::StatusOr<std::string> HubCache::Resolve(const std::string& field,
                    cache->Resolve(field, path, PathKind::kDirectory));
   const absl::Status status = CheckSnapshot(found, need);
   if (status.ok()) return found;
+  if (absl::IsUnavailable(status)) return status;
   if (absl::IsNotFound(status)) {
     return FieldError(FieldReason::kPathNotFound, field,
                       absl::StrCat("the Hugging Face cache ", directory_,
@@ -184,6 +189,10 @@ absl::Status HubCache::CheckSnapshot(const std::string& path,
 
 absl::Status HubCache::CheckFile(const std::string& path) const {
   const std::string real = RealPathWithinLimit(path);
+  if (real.empty() && errno == kOpenHangs) {
+    return absl::UnavailableError(
+        absl::StrCat(path, ": ", OpenErrorText(errno)));
+  }
   const std::string cache = RealPathWithinLimit(directory_);
   if (LiesIn(cache, real)) return absl::OkStatus();
   if (!real.empty()) {

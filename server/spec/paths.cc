@@ -1,6 +1,7 @@
 #include "server/spec/paths.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -85,6 +86,16 @@ std::string Join(const std::string& folder, const std::string& relative) {
                       WithoutTrailingSlashes(relative));
 }
 
+// What an open directory is called now, without links, "." and ".."; "": it has
+// gone.  No file system is asked.
+std::string NameOfOpen(int descriptor) {
+  char name[PATH_MAX];
+  const ssize_t size = readlink(
+      absl::StrCat("/proc/self/fd/", descriptor).c_str(), name, sizeof(name));
+  std::string text(name, size < 0 ? 0 : static_cast<size_t>(size));
+  return absl::EndsWith(text, " (deleted)") ? "" : text;
+}
+
 int OpenFolder(const std::string& name) {
   if (name.empty()) return -1;
   return OpenWithinLimit(name, [name] {
@@ -119,6 +130,10 @@ absl::Status DataRoots::Add(const std::string& given, Whose whose) {
   root->linked = !own;
   root->name = RealPathWithinLimit(given);
   root->fd = OpenFolder(root->name);
+  if (root->fd < 0 && errno == kOpenHangs) {
+    return absl::UnavailableError(
+        absl::StrCat("--data-root: \"", given, "\": ", OpenErrorText(errno)));
+  }
   if (root->fd < 0) {
     return absl::InvalidArgumentError(absl::StrCat(
         "--data-root: \"", given, "\" is not a directory that can be opened"));
@@ -154,7 +169,7 @@ std::string DataRoots::NameOf(const Root& root) const {
 absl::StatusOr<DataRoots::Place> DataRoots::LookUp(
     const Root& root, const std::string& relative) const {
   const int folder = DescriptorOf(root);
-  if (folder < 0) return OpenError(ENOENT);
+  if (folder < 0) return OpenError(errno == kOpenHangs ? errno : ENOENT);
   const std::string name = NameOf(root);
   const std::string path = Join(name, relative);
   Descriptor found = OpenBeneath(folder, relative, Links::kBeneath);
@@ -187,8 +202,10 @@ absl::StatusOr<DataRoots::Place> DataRoots::FollowOut(
 absl::StatusOr<DataRoots::Place> DataRoots::LookUpAbsolute(
     const std::string& path) const {
   absl::Status missing;
+  bool hangs = false;  // a root that may be the one
   for (const auto& root : roots_) {
     const std::string name = NameOf(*root);
+    hangs |= name.empty() && errno == kOpenHangs;
     std::string relative = name.empty() ? "" : Below(name, path);
     if (relative.empty()) relative = Below(root->given, path);
     if (relative.empty()) continue;
@@ -196,6 +213,7 @@ absl::StatusOr<DataRoots::Place> DataRoots::LookUpAbsolute(
     if (place.ok() || !absl::IsNotFound(place.status())) return place;
     missing = place.status();
   }
+  if (hangs) return OpenError(kOpenHangs);
   if (!missing.ok()) return missing;
   return FieldError(
       FieldReason::kPathOutsideDataRoots, "",
@@ -267,8 +285,7 @@ absl::StatusOr<FoundDirectory> DataRoots::OpenDirectory(
                         absl::StrCat(path, ": ", status.message()));
   }
   // Without links, "." and "..", as it is called now.
-  place->path = RealPathWithinLimit(
-      absl::StrCat("/proc/self/fd/", place->descriptor.get()));
+  place->path = NameOfOpen(place->descriptor.get());
   if (!Below(place->root, place->path).empty()) {
     return FoundDirectory{std::move(place->descriptor), place->root,
                           place->path};
