@@ -100,6 +100,7 @@ class DamageTest : public CheckpointTest {
     Scribble(99);
     const StartPoint start = Choose();
     ASSERT_EQ(start.notes.size(), damaged);
+    ASSERT_TRUE(MoveAside(start.corrupt).empty());
     ASSERT_EQ(start.path, step == 0 ? "" : CheckpointPath(job_, step));
     for (int64_t worse = step + 1; worse <= kCheckpoints; ++worse) {
       ASSERT_FALSE(fs::exists(CheckpointPath(job_, worse)));
