@@ -119,7 +119,8 @@ class AccountsTest(unittest.TestCase):
             done = self.client(OTTO, *words)
             self.assertNotIn(f"out-{MARY}", done.stdout)
         for words in (["logs", job], ["cancel", job],
-                      ["trace", job, "--steps", "1"], ["export", job],
+                      ["trace", job, "--steps", "1"],
+                      ["export", job, "--output", "x"],
                       ["sample", job, "-p", "x"]):
             self.denied(self.client(OTTO, *words), "you have no role")
 
