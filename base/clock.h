@@ -1,10 +1,12 @@
 // The one door to the time: nothing else of the daemon and its workers asks the
-// system what time it is (tests/house/figures.py counts who does).  Waits with
+// system what time it is (tests/house/doors.py counts who does).  Waits with
 // a deadline are CondVar's (base/mutex.h).
 //
-// Whoever decides by the time (limits, delays, deadlines) is given a Clock, and
-// a test another one (base/manual_clock.h).  Who only writes a time down, in a
-// message, a record or a metric, may call the two functions.
+// What runs on the event loop, at the front door or in the pool of workers
+// decides by a Clock, and a test gives it another one (base/manual_clock.h).
+// Threads that wait have CondVar's deadlines, which no test moves on: their
+// limits are options, which a test makes short.  A time that is only written
+// down comes from the two functions.
 #ifndef ROUNDHOUSE_BASE_CLOCK_H_
 #define ROUNDHOUSE_BASE_CLOCK_H_
 

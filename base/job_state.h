@@ -25,7 +25,8 @@
 // QUEUED.
 //
 // Pure functions; thread-safe.  The numbers are stored and sent: never
-// renumber.
+// renumber.  fine_tuning_job.proto has the same ones, which convert_test
+// compares.
 #ifndef ROUNDHOUSE_BASE_JOB_STATE_H_
 #define ROUNDHOUSE_BASE_JOB_STATE_H_
 
@@ -63,10 +64,12 @@ enum class JobReason {
   kCheckpointCorrupt = 6,
   kStorageFull = 7,
   kNoHealthyDevice = 8,
-  kRuntimeLimit = 9,
+  kRuntimeLimit = 9,  // no job has it yet, nor the next
   kQuota = 10,
   kInternal = 11,
-  kStorageError = 12,  // what it saves can't be written; not for want of space
+  // A file can't be read or written, and not for want of space: an I/O error, a
+  // folder in the way, a mount that does not answer.
+  kStorageError = 12,
 };
 
 // "RUNNING", "NON_FINITE_LOSS"; "" for kNone.

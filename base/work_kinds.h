@@ -7,16 +7,31 @@
 
 namespace roundhouse {
 
-// Values cross process boundaries (base/wire): never renumber.
-
 // kFused is the forward and the backward pass of the last stage in one slot;
-// kEvaluate is its forward pass alone, to the loss.
+// kEvaluate is its forward pass alone, to the loss.  The values of this and of
+// HostOpKind cross process boundaries (base/wire): never renumber.
 enum class SlotKind : uint32_t {
   kForward = 1,
   kFused = 2,
   kBackward = 3,
   kEvaluate = 4
 };
+
+// "forward", as metrics, traces and errors have it; "slot" for a number that is
+// no kind.
+constexpr const char* SlotKindName(SlotKind kind) {
+  switch (kind) {
+    case SlotKind::kForward:
+      return "forward";
+    case SlotKind::kFused:
+      return "fused";
+    case SlotKind::kBackward:
+      return "backward";
+    case SlotKind::kEvaluate:
+      return "evaluate";
+  }
+  return "slot";
+}
 
 // kGather collects embedding rows, kReduce adds up gradients, kUpdate is the
 // optimizer's.

@@ -103,6 +103,11 @@ TEST_F(AccountCommandTest, WhatIsNotUnderstoodIsUsage) {
   EXPECT_EQ(Run({"user", "add", "anna", "--uid=4294967295"}), ExitCode::kUsage);
   EXPECT_EQ(Run({"user", "add", "anna", "--uid=-1"}), ExitCode::kUsage);
   EXPECT_EQ(Run({"project", "delete", "x"}), ExitCode::kUsage);
+  // A role is not what --role removes.
+  EXPECT_EQ(Run({"user", "remove", "anna", "--role=viewer"}), ExitCode::kUsage);
+  EXPECT_NE(err().find("are for add"), std::string::npos) << err();
+  EXPECT_EQ(Run({"user", "list", "--project=x"}), ExitCode::kUsage);
+  EXPECT_EQ(Run({"user", "show", "anna", "--removed"}), ExitCode::kUsage);
 }
 
 TEST_F(AccountCommandTest, WhatIsNotAllowedHasItsExitCode) {
@@ -120,7 +125,6 @@ TEST_F(AccountCommandTest, Projects) {
                                       v1::Project* project) {
     added = request;
     project->set_name(request.project());
-    project->set_unix_group(request.unix_group());
     return grpc::Status::OK;
   };
   server_.answers().projects = [](v1::ListProjectsResponse* response) {
@@ -136,11 +140,10 @@ TEST_F(AccountCommandTest, Projects) {
     removed = project;
     return grpc::Status::OK;
   };
-  EXPECT_EQ(Run({"project", "add", "vision", "--group=lab"}), ExitCode::kOk);
-  EXPECT_EQ(added.unix_group(), "lab");
+  EXPECT_EQ(Run({"project", "add", "vision"}), ExitCode::kOk);
+  EXPECT_EQ(added.project(), "vision");
   EXPECT_EQ(Run({"project", "list"}), ExitCode::kOk);
-  EXPECT_NE(out().find("vision   -      anna (member)"), std::string::npos)
-      << out();
+  EXPECT_NE(out().find("vision   anna (member)"), std::string::npos) << out();
   EXPECT_EQ(Run({"project", "show", "speech"}), ExitCode::kNotFound);
   EXPECT_EQ(Run({"project", "remove", "vision"}), ExitCode::kOk);
   EXPECT_EQ(removed, "vision");

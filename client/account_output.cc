@@ -48,16 +48,15 @@ std::string UserTable(const std::vector<v1::User>& users) {
 }
 
 std::string ProjectTable(const std::vector<v1::Project>& projects) {
-  std::vector<Row> rows = {{"PROJECT", "GROUP", "MEMBERS"}};
+  std::vector<Row> rows = {{"PROJECT", "MEMBERS"}};
   for (const v1::Project& project : projects) {
     std::vector<std::string> members;
     for (const v1::Project::Member& member : project.members()) {
       members.push_back(
           absl::StrCat(member.user(), " (", RoleText(member.role()), ")"));
     }
-    rows.push_back({project.name(),
-                    project.unix_group().empty() ? "-" : project.unix_group(),
-                    members.empty() ? "-" : absl::StrJoin(members, ", ")});
+    rows.push_back(
+        {project.name(), members.empty() ? "-" : absl::StrJoin(members, ", ")});
   }
   return FormatTable(rows);
 }

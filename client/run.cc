@@ -196,6 +196,9 @@ ExitCode RunCommand(Command* command, const std::vector<std::string>& args,
   if (status.ok()) {
     status = command->CheckFlags();
   }
+  if (status.ok()) {
+    status = command->CheckArguments(*arguments);
+  }
   const absl::StatusOr<OutputFormat> format = ParseOutputFormat(global.output);
   if (status.ok()) {
     status = format.status();

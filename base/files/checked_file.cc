@@ -79,6 +79,7 @@ int Place(const CheckedFile& file, Links links) {
 // takes; -1 with errno.  `path` names what is opened.
 int OpenWithCopy(int descriptor, const std::string& path,
                  const std::function<int(int)>& open) {
+  if (!OpensAreLimited()) return open(descriptor);
   const int copied = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
   if (copied < 0) return -1;
   const auto copy = std::make_shared<Descriptor>(copied);

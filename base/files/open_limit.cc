@@ -1,7 +1,6 @@
 #include "base/files/open_limit.h"
 
 #include <stdlib.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <cstring>
@@ -14,6 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
+#include "base/files/descriptor.h"
 #include "base/log.h"
 #include "base/mutex.h"
 
@@ -42,7 +42,6 @@ struct OpenLimit::Shared {
   struct Task {
     std::string path;
     std::function<void()> call;
-    std::function<void()> late;  // once it is over, where nobody waits
     bool begun = false;
     bool done = false;
     bool given_up = false;
@@ -87,8 +86,9 @@ void OpenLimit::Shared::Work() {
     task->done = true;
     if (task->given_up) {
       hanging.erase(hanging.find(task->path));
+      // What it made goes, which may close a file.
       mutex.Unlock();
-      task->late();
+      task->call = nullptr;
       mutex.Lock();
     }
     changed.NotifyAll();
@@ -102,13 +102,11 @@ OpenLimit::OpenLimit(const Limits& limits)
 
 OpenLimit::~OpenLimit() = default;
 
-bool OpenLimit::Run(const std::string& path, std::function<void()> call,
-                    std::function<void()> late) {
+bool OpenLimit::Call(const std::string& path, std::function<void()> call) {
   Shared& shared = *shared_;
   const auto task = std::make_shared<Shared::Task>();
   task->path = path;
   task->call = std::move(call);
-  task->late = std::move(late);
   const int64_t begun_ns = MonotonicNs();
   MutexLock lock(shared.mutex);
   if (shared.hanging.contains(path) ||
@@ -151,26 +149,17 @@ bool OpenLimit::Run(const std::string& path, std::function<void()> call,
 
 int OpenLimit::Open(const std::string& path, std::function<int()> open) {
   struct Result {
-    int descriptor = -1;
+    Descriptor opened;
     int error = 0;
   };
   const auto result = std::make_shared<Result>();
-  const bool done = Run(
-      path,
-      [result, open = std::move(open)] {
-        result->descriptor = open();
-        result->error = errno;
-      },
-      [result] {
-        if (result->descriptor >= 0) close(result->descriptor);
-      });
+  const bool done = Call(path, [result, open = std::move(open)] {
+    result->opened = Descriptor(open());
+    result->error = errno;
+  });
   if (!done) return -1;
   errno = result->error;
-  return result->descriptor;
-}
-
-bool OpenLimit::Call(const std::string& path, std::function<void()> call) {
-  return Run(path, std::move(call), [] {});
+  return result->opened.Release();
 }
 
 void OpenLimit::Hurry() {
@@ -183,6 +172,8 @@ int OpenLimit::hanging() const {
   const MutexLock lock(shared_->mutex);
   return static_cast<int>(shared_->hanging.size());
 }
+
+bool OpensAreLimited() { return process_limit != nullptr; }
 
 void LimitOpens() {
   // Never destroyed: threads that hang outlive all else.

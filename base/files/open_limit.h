@@ -74,15 +74,13 @@ class OpenLimit {
  private:
   struct Shared;
 
-  bool Run(const std::string& path, std::function<void()> call,
-           std::function<void()> late);
-
   const std::shared_ptr<Shared> shared_;
 };
 
 // The process's: opens of checked_file.h have limits from now on.  Call before
 // threads start.
 void LimitOpens();
+bool OpensAreLimited();
 // Hurry of it; no effect where opens have no limit.
 void HurryOpens();
 // OpenLimit::Open and Call of it, or `open` itself where opens have no limit.

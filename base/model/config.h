@@ -18,6 +18,7 @@ namespace roundhouse {
 // `model_init`: weights read from the model directory, or drawn by the job.
 enum class ModelInit { kPretrained, kRandom };
 
+// The values cross process boundaries: never renumber.
 enum class Architecture : uint32_t {
   kQwen3 = 1,
   kLlama = 2,

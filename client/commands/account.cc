@@ -35,54 +35,106 @@ ExitCode Show(const Message& message, const std::string& table,
   return ExitCode::kOk;
 }
 
-// "add", "list", "show" or "remove", and the name behind it.
-struct Wanted {
-  std::string verb;
-  std::string name;
+template <typename Request, typename Response>
+using Rpc = grpc::Status (v1::AccountService::StubInterface::*)(
+    grpc::ClientContext*, const Request&, Response*);
+
+// kOk: the response is there.  Else what went wrong was told.
+template <typename Request, typename Response>
+ExitCode Ask(Rpc<Request, Response> rpc, const Request& request,
+             const std::string& doing, Session* session, Response* response) {
+  UnaryContext context(session->interrupt());
+  const grpc::Status status =
+      (session->accounts().*rpc)(context.get(), request, response);
+  return status.ok() ? ExitCode::kOk : session->Fail(doing, status);
+}
+
+// What has names: "add", "show" and "remove" take one, "list" shows all.
+class NamedThingsCommand : public Command {
+ public:
+  absl::Status CheckArguments(
+      const std::vector<std::string>& arguments) const final;
+  ExitCode Run(const std::vector<std::string>& arguments,
+               Session* session) final;
+
+ protected:
+  virtual ExitCode Add(const std::string& name, Session* session) const = 0;
+  // `only` "": all of them.
+  virtual ExitCode List(const std::string& only, Session* session) const = 0;
+  virtual ExitCode Remove(const std::string& name, Session* session) const = 0;
+
+  // All of `response`, or the one record that is asked for.  `table` prints
+  // records for people; `missing` says that there is none.
+  template <typename Response, typename Record>
+  ExitCode ShowListed(const Response& response,
+                      const google::protobuf::RepeatedPtrField<Record>& all,
+                      std::string (*table)(const std::vector<Record>&),
+                      const std::string& only, const std::string& missing,
+                      Session* session) const {
+    std::vector<Record> records;
+    std::vector<std::string> names;
+    for (const Record& record : all) {
+      if (!only.empty() && record.name() != only) continue;
+      records.push_back(record);
+      names.push_back(record.name());
+    }
+    if (only.empty()) return Show(response, table(records), names, session);
+    if (!records.empty()) {
+      return Show(records[0], table(records), names, session);
+    }
+    return session->Fail(absl::StrCat(info().name, " show"),
+                         grpc::Status(grpc::StatusCode::NOT_FOUND,
+                                      absl::StrCat(missing, " ", only)));
+  }
+
+  // Whether the flags given are for this verb.
+  virtual absl::Status CheckVerb(const std::string& verb) const {
+    return absl::OkStatus();
+  }
 };
 
-absl::StatusOr<Wanted> ParseWanted(const std::vector<std::string>& arguments,
-                                   const std::string& thing) {
-  Wanted wanted{.verb = arguments[0],
-                .name = arguments.size() > 1 ? arguments[1] : ""};
+absl::Status NamedThingsCommand::CheckArguments(
+    const std::vector<std::string>& arguments) const {
+  const std::string& verb = arguments[0];
+  const bool named = arguments.size() > 1;
   const std::vector<std::string> verbs = {"add", "list", "show", "remove"};
-  if (std::find(verbs.begin(), verbs.end(), wanted.verb) == verbs.end()) {
+  if (std::find(verbs.begin(), verbs.end(), verb) == verbs.end()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("\"", wanted.verb, "\" is none of add, list, show, remove",
-                     DidYouMean(wanted.verb, verbs)));
+        absl::StrCat("\"", verb, "\" is none of add, list, show, remove",
+                     DidYouMean(verb, verbs)));
   }
-  if (wanted.verb == "list" && !wanted.name.empty()) {
+  if (verb == "list" && named) {
     return absl::InvalidArgumentError(absl::StrCat("unexpected argument \"",
-                                                   wanted.name, "\"; show ",
-                                                   wanted.name, " shows one"));
+                                                   arguments[1], "\"; show ",
+                                                   arguments[1], " shows one"));
   }
-  if (wanted.verb != "list" && wanted.name.empty()) {
+  if (verb != "list" && !named) {
     return absl::InvalidArgumentError(
-        absl::StrCat(wanted.verb, " needs the name of a ", thing));
+        absl::StrCat(verb, " needs the name of a ", info().name));
   }
-  return wanted;
+  return CheckVerb(verb);
 }
 
-ExitCode Usage(const std::string& command, const absl::Status& status,
-               Session* session) {
-  session->err() << "roundhouse: " << command << ": "
-                 << VisibleLine(std::string(status.message()))
-                 << "\nSee: roundhouse " << command << " --help\n";
-  return ExitCode::kUsage;
+ExitCode NamedThingsCommand::Run(const std::vector<std::string>& arguments,
+                                 Session* session) {
+  const std::string& verb = arguments[0];
+  const std::string name = arguments.size() > 1 ? arguments[1] : "";
+  if (verb == "add") return Add(name, session);
+  if (verb == "remove") return Remove(name, session);
+  return List(name, session);
 }
 
-class UserCommand : public Command {
+class UserCommand : public NamedThingsCommand {
  public:
   const CommandInfo& info() const override;
   void DefineFlags(FlagSet* flags) override;
   absl::Status CheckFlags() override;
-  ExitCode Run(const std::vector<std::string>& arguments,
-               Session* session) override;
 
  private:
-  ExitCode Add(const std::string& name, Session* session) const;
-  ExitCode List(const std::string& only, Session* session) const;
-  ExitCode Remove(const std::string& name, Session* session) const;
+  ExitCode Add(const std::string& name, Session* session) const override;
+  ExitCode List(const std::string& only, Session* session) const override;
+  ExitCode Remove(const std::string& name, Session* session) const override;
+  absl::Status CheckVerb(const std::string& verb) const override;
 
   std::string role_;
   std::string project_;
@@ -138,6 +190,22 @@ absl::Status UserCommand::CheckFlags() {
       DidYouMean(absl::AsciiStrToLower(role_), {"viewer", "member", "admin"})));
 }
 
+absl::Status UserCommand::CheckVerb(const std::string& verb) const {
+  if (verb != "add" && (!role_.empty() || uid_ >= 0 || restore_)) {
+    return absl::InvalidArgumentError(
+        "flags --role, --uid and --restore are for add");
+  }
+  if (verb != "add" && verb != "remove" && !project_.empty()) {
+    return absl::InvalidArgumentError(
+        "flag --project is for add and remove; project show says who is in "
+        "one");
+  }
+  if (verb != "list" && removed_) {
+    return absl::InvalidArgumentError("flag --removed is for list");
+  }
+  return absl::OkStatus();
+}
+
 ExitCode UserCommand::Add(const std::string& name, Session* session) const {
   v1::SetUserRequest request;
   request.set_user(name);
@@ -146,10 +214,9 @@ ExitCode UserCommand::Add(const std::string& name, Session* session) const {
   request.set_project(project_);
   request.set_restore(restore_);
   v1::User user;
-  UnaryContext context(session->interrupt());
-  const grpc::Status status =
-      session->accounts().SetUser(context.get(), request, &user);
-  if (!status.ok()) return session->Fail("user add", status);
+  const ExitCode asked = Ask(&v1::AccountService::StubInterface::SetUser,
+                             request, "user add", session, &user);
+  if (asked != ExitCode::kOk) return asked;
   if (session->format() == OutputFormat::kTable && !user.has_uid()) {
     session->err() << "The server has no login \"" << VisibleLine(name)
                    << "\": the user is nobody on its own socket until --uid "
@@ -162,24 +229,11 @@ ExitCode UserCommand::List(const std::string& only, Session* session) const {
   v1::ListUsersRequest request;
   request.set_show_removed(removed_ || !only.empty());
   v1::ListUsersResponse response;
-  UnaryContext context(session->interrupt());
-  const grpc::Status status =
-      session->accounts().ListUsers(context.get(), request, &response);
-  if (!status.ok()) return session->Fail("user", status);
-  std::vector<v1::User> users;
-  std::vector<std::string> names;
-  for (const v1::User& user : response.users()) {
-    if (!only.empty() && user.name() != only) continue;
-    users.push_back(user);
-    names.push_back(user.name());
-  }
-  if (only.empty()) return Show(response, UserTable(users), names, session);
-  if (users.empty()) {
-    return session->Fail("user show",
-                         grpc::Status(grpc::StatusCode::NOT_FOUND,
-                                      absl::StrCat("there is no user ", only)));
-  }
-  return Show(users[0], UserTable(users), names, session);
+  const ExitCode asked = Ask(&v1::AccountService::StubInterface::ListUsers,
+                             request, "user", session, &response);
+  if (asked != ExitCode::kOk) return asked;
+  return ShowListed(response, response.users(), UserTable, only,
+                    "there is no user", session);
 }
 
 ExitCode UserCommand::Remove(const std::string& name, Session* session) const {
@@ -187,35 +241,20 @@ ExitCode UserCommand::Remove(const std::string& name, Session* session) const {
   request.set_user(name);
   request.set_project(project_);
   v1::User user;
-  UnaryContext context(session->interrupt());
-  const grpc::Status status =
-      session->accounts().RemoveUser(context.get(), request, &user);
-  if (!status.ok()) return session->Fail("user remove", status);
+  const ExitCode asked = Ask(&v1::AccountService::StubInterface::RemoveUser,
+                             request, "user remove", session, &user);
+  if (asked != ExitCode::kOk) return asked;
   return Show(user, UserTable({user}), {user.name()}, session);
 }
 
-ExitCode UserCommand::Run(const std::vector<std::string>& arguments,
-                          Session* session) {
-  const absl::StatusOr<Wanted> wanted = ParseWanted(arguments, "user");
-  if (!wanted.ok()) return Usage("user", wanted.status(), session);
-  if (wanted->verb == "add") return Add(wanted->name, session);
-  if (wanted->verb == "remove") return Remove(wanted->name, session);
-  return List(wanted->name, session);
-}
-
-class ProjectCommand : public Command {
+class ProjectCommand : public NamedThingsCommand {
  public:
   const CommandInfo& info() const override;
-  void DefineFlags(FlagSet* flags) override;
-  ExitCode Run(const std::vector<std::string>& arguments,
-               Session* session) override;
 
  private:
-  ExitCode Add(const std::string& name, Session* session) const;
-  ExitCode List(const std::string& only, Session* session) const;
-  ExitCode Remove(const std::string& name, Session* session) const;
-
-  std::string group_;
+  ExitCode Add(const std::string& name, Session* session) const override;
+  ExitCode List(const std::string& only, Session* session) const override;
+  ExitCode Remove(const std::string& name, Session* session) const override;
 };
 
 const CommandInfo& ProjectCommand::info() const {
@@ -231,46 +270,24 @@ const CommandInfo& ProjectCommand::info() const {
   return info;
 }
 
-void ProjectCommand::DefineFlags(FlagSet* flags) {
-  flags->AddString("group", 0, "GROUP", &group_,
-                   "the Unix group of files that the project's jobs write");
-}
-
 ExitCode ProjectCommand::Add(const std::string& name, Session* session) const {
   v1::AddProjectRequest request;
   request.set_project(name);
-  request.set_unix_group(group_);
   v1::Project project;
-  UnaryContext context(session->interrupt());
-  const grpc::Status status =
-      session->accounts().AddProject(context.get(), request, &project);
-  if (!status.ok()) return session->Fail("project add", status);
+  const ExitCode asked = Ask(&v1::AccountService::StubInterface::AddProject,
+                             request, "project add", session, &project);
+  if (asked != ExitCode::kOk) return asked;
   return Show(project, ProjectTable({project}), {project.name()}, session);
 }
 
 ExitCode ProjectCommand::List(const std::string& only, Session* session) const {
   v1::ListProjectsResponse response;
-  UnaryContext context(session->interrupt());
-  const grpc::Status status = session->accounts().ListProjects(
-      context.get(), v1::ListProjectsRequest(), &response);
-  if (!status.ok()) return session->Fail("project", status);
-  std::vector<v1::Project> projects;
-  std::vector<std::string> names;
-  for (const v1::Project& project : response.projects()) {
-    if (!only.empty() && project.name() != only) continue;
-    projects.push_back(project);
-    names.push_back(project.name());
-  }
-  if (only.empty()) {
-    return Show(response, ProjectTable(projects), names, session);
-  }
-  if (projects.empty()) {
-    return session->Fail(
-        "project show",
-        grpc::Status(grpc::StatusCode::NOT_FOUND,
-                     absl::StrCat("you have a role in no project ", only)));
-  }
-  return Show(projects[0], ProjectTable(projects), names, session);
+  const ExitCode asked =
+      Ask(&v1::AccountService::StubInterface::ListProjects,
+          v1::ListProjectsRequest(), "project", session, &response);
+  if (asked != ExitCode::kOk) return asked;
+  return ShowListed(response, response.projects(), ProjectTable, only,
+                    "you have a role in no project", session);
 }
 
 ExitCode ProjectCommand::Remove(const std::string& name,
@@ -278,21 +295,11 @@ ExitCode ProjectCommand::Remove(const std::string& name,
   v1::RemoveProjectRequest request;
   request.set_project(name);
   v1::RemoveProjectResponse response;
-  UnaryContext context(session->interrupt());
-  const grpc::Status status =
-      session->accounts().RemoveProject(context.get(), request, &response);
-  if (!status.ok()) return session->Fail("project remove", status);
+  const ExitCode asked = Ask(&v1::AccountService::StubInterface::RemoveProject,
+                             request, "project remove", session, &response);
+  if (asked != ExitCode::kOk) return asked;
   return Show(response, absl::StrCat("Removed ", VisibleLine(name), ".\n"),
               {name}, session);
-}
-
-ExitCode ProjectCommand::Run(const std::vector<std::string>& arguments,
-                             Session* session) {
-  const absl::StatusOr<Wanted> wanted = ParseWanted(arguments, "project");
-  if (!wanted.ok()) return Usage("project", wanted.status(), session);
-  if (wanted->verb == "add") return Add(wanted->name, session);
-  if (wanted->verb == "remove") return Remove(wanted->name, session);
-  return List(wanted->name, session);
 }
 
 class WhoAmICommand : public Command {
@@ -310,10 +317,9 @@ const CommandInfo& WhoAmICommand::info() const {
 
 ExitCode WhoAmICommand::Run(const std::vector<std::string>&, Session* session) {
   v1::WhoAmIResponse response;
-  UnaryContext context(session->interrupt());
-  const grpc::Status status =
-      session->accounts().WhoAmI(context.get(), v1::WhoAmIRequest(), &response);
-  if (!status.ok()) return session->Fail("whoami", status);
+  const ExitCode asked = Ask(&v1::AccountService::StubInterface::WhoAmI,
+                             v1::WhoAmIRequest(), "whoami", session, &response);
+  if (asked != ExitCode::kOk) return asked;
   return Show(
       response, WhoAmIText(response),
       {response.user().empty() ? response.principal() : response.user()},

@@ -36,7 +36,12 @@ class Command {
   virtual void DefineFlags(FlagSet* flags) {}
   // After parsing; kInvalidArgument is a usage error.
   virtual absl::Status CheckFlags() { return absl::OkStatus(); }
-  // REQUIRES: as many `arguments` as info() allows.
+  // After it, of as many `arguments` as info() allows: likewise.
+  virtual absl::Status CheckArguments(
+      const std::vector<std::string>& arguments) const {
+    return absl::OkStatus();
+  }
+  // REQUIRES: `arguments` passed CheckArguments.
   virtual ExitCode Run(const std::vector<std::string>& arguments,
                        Session* session) = 0;
 };

@@ -32,6 +32,8 @@ class DatasetCommand : public Command {
   const CommandInfo& info() const override;
   void DefineFlags(FlagSet* flags) override;
   absl::Status CheckFlags() override;
+  absl::Status CheckArguments(
+      const std::vector<std::string>& arguments) const override;
   ExitCode Run(const std::vector<std::string>& arguments,
                Session* session) override;
 
@@ -200,28 +202,27 @@ ExitCode DatasetCommand::Preview(const Files& files, Session* session) const {
   return ExitCode::kOk;
 }
 
+absl::Status DatasetCommand::CheckArguments(
+    const std::vector<std::string>& arguments) const {
+  const std::string& what = arguments[0];
+  if (what != "validate" && what != "preview") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("\"", what, "\" is neither validate nor preview",
+                     DidYouMean(what, {"validate", "preview"})));
+  }
+  if (what == "validate" && samples_ != 0) {
+    return absl::InvalidArgumentError("flag --samples is for preview");
+  }
+  if (samples_ <= kMaxSamples) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "flag --samples: ", samples_, " is more than ", kMaxSamples));
+}
+
 ExitCode DatasetCommand::Run(const std::vector<std::string>& arguments,
                              Session* session) {
-  const std::string& what = arguments[0];
-  std::string usage;
-  if (what != "validate" && what != "preview") {
-    usage = absl::StrCat("\"", VisibleLine(what),
-                         "\" is neither validate nor preview",
-                         DidYouMean(what, {"validate", "preview"}));
-  } else if (what == "validate" && samples_ != 0) {
-    usage = "flag --samples is for preview";
-  } else if (samples_ > kMaxSamples) {
-    usage = absl::StrCat("flag --samples: ", samples_, " is more than ",
-                         kMaxSamples);
-  }
-  if (!usage.empty()) {
-    session->err() << "roundhouse: dataset: " << usage
-                   << "\nSee: roundhouse dataset --help\n";
-    return ExitCode::kUsage;
-  }
   const Files files(arguments.begin() + 1, arguments.end());
-  return what == "validate" ? Validate(files, session)
-                            : Preview(files, session);
+  return arguments[0] == "validate" ? Validate(files, session)
+                                    : Preview(files, session);
 }
 
 }  // namespace

@@ -14,6 +14,8 @@ namespace {
 class ModelCommand : public Command {
  public:
   const CommandInfo& info() const override;
+  absl::Status CheckArguments(
+      const std::vector<std::string>& arguments) const override;
   ExitCode Run(const std::vector<std::string>& arguments,
                Session* session) override;
 
@@ -82,22 +84,22 @@ ExitCode ModelCommand::Show(const std::string& name, Session* session) const {
   return ExitCode::kOk;
 }
 
+absl::Status ModelCommand::CheckArguments(
+    const std::vector<std::string>& arguments) const {
+  const std::string& what = arguments[0];
+  if (what != "list" && what != "show") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("\"", what, "\" is neither list nor show",
+                     DidYouMean(what, {"list", "show"})));
+  }
+  if ((what == "show") == (arguments.size() == 2)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      what == "show" ? "show needs a MODEL" : "list takes no MODEL; show does");
+}
+
 ExitCode ModelCommand::Run(const std::vector<std::string>& arguments,
                            Session* session) {
-  const std::string& what = arguments[0];
-  if (what == "list" && arguments.size() == 1) return List(session);
-  if (what == "show" && arguments.size() == 2) {
-    return Show(arguments[1], session);
-  }
-  std::string usage =
-      what == "show" ? "show needs a MODEL"
-      : what == "list"
-          ? "list takes no MODEL; show does"
-          : absl::StrCat("\"", VisibleLine(what), "\" is neither list nor show",
-                         DidYouMean(what, {"list", "show"}));
-  session->err() << "roundhouse: model: " << usage
-                 << "\nSee: roundhouse model --help\n";
-  return ExitCode::kUsage;
+  return arguments[0] == "list" ? List(session) : Show(arguments[1], session);
 }
 
 }  // namespace

@@ -47,7 +47,7 @@ struct SearchOptions {
   std::function<bool(const StepPlan&)> accepts;
   Ideas ideas;
   FusedSlots fused = FusedSlots::kWhole;
-  // How much to estimate, and to simulate: turns and layers of all plans'
+  // How much to estimate, and to simulate: laps and layers of all plans'
   // parts.
   int64_t rank_work = 900'000;
   int64_t work = 80'000;

@@ -62,17 +62,16 @@ absl::Status ReadUsers(Database* db, AccountList* list) {
 absl::Status ReadProjects(Database* db, AccountList* list) {
   ASSIGN_OR_RETURN(
       Statement select,
-      db->Prepare(absl::StrCat("SELECT name, unix_group, create_us, ",
+      db->Prepare(absl::StrCat("SELECT name, create_us, ",
                                RowIsWhole("projects"), " FROM projects")));
   while (true) {
     ASSIGN_OR_RETURN(const bool row, select.Step());
     if (!row) return absl::OkStatus();
-    if (select.Int(3) == 0) return DamagedRow("projects", select.Text(0));
+    if (select.Int(2) == 0) return DamagedRow("projects", select.Text(0));
     list->projects.emplace(
         select.Text(0),
         ProjectRecord{.name = select.Text(0),
-                      .unix_group = select.Text(1),
-                      .create_time = absl::FromUnixMicros(select.Int(2))});
+                      .create_time = absl::FromUnixMicros(select.Int(1))});
   }
 }
 
@@ -92,7 +91,6 @@ absl::Status ReadMembers(Database* db, AccountList* list) {
         role > static_cast<int64_t>(Role::kMember)) {
       return DamagedRow("members", absl::StrCat(project, " ", user));
     }
-    list->projects.at(project).members[user] = static_cast<Role>(role);
     list->users.at(user).projects[project] = static_cast<Role>(role);
   }
 }
@@ -262,7 +260,6 @@ absl::StatusOr<UserRecord> Accounts::SetUser(const UserChange& change,
   if (change.uid.has_value()) user.uid = change.uid;
   if (change.role != Role::kAdmin) {
     user.projects[change.project] = change.role;
-    list->projects.at(change.project).members[user.name] = change.role;
   }
   RETURN_IF_ERROR(store_->WriteWith([&](Database* db) -> absl::Status {
     RETURN_IF_ERROR(PutUser(db, user));
@@ -287,11 +284,9 @@ absl::StatusOr<UserRecord> Accounts::RemoveUser(const std::string& name,
   if (!project.empty() && !user.projects.contains(project)) {
     return NoSuch("project", project, NamesOf(user.projects));
   }
-  for (auto& [other, record] : list->projects) {
-    if (!project.empty() && other != project) continue;
-    record.members.erase(name);
-    user.projects.erase(other);
-  }
+  std::erase_if(user.projects, [&](const auto& entry) {
+    return project.empty() || entry.first == project;
+  });
   if (project.empty()) {
     user.remove_time = clock_.WallTime();
     user.admin = false;
@@ -304,36 +299,23 @@ absl::StatusOr<UserRecord> Accounts::RemoveUser(const std::string& name,
   return user;
 }
 
-absl::StatusOr<ProjectRecord> Accounts::AddProject(
-    const std::string& name, const std::string& unix_group,
-    const MayChange& may) {
+absl::StatusOr<ProjectRecord> Accounts::AddProject(const std::string& name,
+                                                   const MayChange& may) {
   MutexLock lock(change_mutex_);
   auto list = std::make_shared<AccountList>(*this->list());
   RETURN_IF_ERROR(may(*list));
   RETURN_IF_ERROR(CheckAccountName("project", name));
-  if (!unix_group.empty()) {
-    RETURN_IF_ERROR(CheckAccountName("unix_group", unix_group));
-  }
   const auto found = list->projects.find(name);
-  if (found != list->projects.end()) {
-    if (found->second.unix_group == unix_group) return found->second;
-    return FieldError(
-        FieldReason::kInvalidValue, "project",
-        absl::StrCat(name, " is there already",
-                     found->second.unix_group.empty() ? "" : ", of group ",
-                     found->second.unix_group));
-  }
+  if (found != list->projects.end()) return found->second;
   if (list->projects.size() >= kMaxProjects) {
     return TooMany("project", kMaxProjects, "projects");
   }
-  const absl::Time now = clock_.WallTime();
+  const ProjectRecord project{.name = name, .create_time = clock_.WallTime()};
   RETURN_IF_ERROR(store_->WriteWith([&](Database* db) -> absl::Status {
     ASSIGN_OR_RETURN(Statement insert,
-                     db->Prepare("INSERT INTO projects VALUES (?, ?, ?)"));
-    return insert.Bind(name).Bind(unix_group).Bind(ToMicros(now)).Run();
+                     db->Prepare("INSERT INTO projects VALUES (?, ?)"));
+    return insert.Bind(name).Bind(ToMicros(project.create_time)).Run();
   }));
-  const ProjectRecord project{
-      .name = name, .unix_group = unix_group, .create_time = now};
   list->projects.emplace(name, project);
   Publish(list);
   return project;

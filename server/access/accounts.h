@@ -30,7 +30,6 @@
 
 namespace roundhouse {
 
-inline constexpr char kDefaultProject[] = "default";
 inline constexpr size_t kMaxUsers = 10'000;  // removed ones too
 inline constexpr size_t kMaxProjects = 1'000;
 inline constexpr size_t kMaxMembershipsEach = 100;  // of a user
@@ -47,9 +46,7 @@ struct UserRecord {
 
 struct ProjectRecord {
   std::string name;
-  std::string unix_group;  // of files that its jobs write; "": the daemon's own
   absl::Time create_time;
-  std::map<std::string, Role> members;
 };
 
 // All accounts at one moment.
@@ -103,7 +100,6 @@ class Accounts {
                                         const MayChange& may = AnyChange);
   // The same again changes nothing.  kInvalidArgument, kResourceExhausted.
   absl::StatusOr<ProjectRecord> AddProject(const std::string& name,
-                                           const std::string& unix_group,
                                            const MayChange& may = AnyChange);
   // kNotFound; kFailedPrecondition: it has jobs, or is "default".
   absl::Status RemoveProject(const std::string& name,

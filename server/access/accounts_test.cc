@@ -60,7 +60,7 @@ TEST_F(AccountsTest, AFreshStoreHasNoAccountsAndOneProject) {
 
 TEST_F(AccountsTest, AUserIsThereAfterARestart) {
   Set({.name = "anna", .uid = 1000});
-  ASSERT_TRUE(accounts_->AddProject("vision", "lab").ok());
+  ASSERT_TRUE(accounts_->AddProject("vision").ok());
   Set({.name = "anna", .role = Role::kViewer, .project = "vision"});
   Open();
   const auto list = accounts_->list();
@@ -72,8 +72,6 @@ TEST_F(AccountsTest, AUserIsThereAfterARestart) {
   EXPECT_EQ(anna->projects,
             (std::map<std::string, Role>{{"default", Role::kMember},
                                          {"vision", Role::kViewer}}));
-  EXPECT_EQ(list->projects.at("vision").unix_group, "lab");
-  EXPECT_EQ(list->projects.at("vision").members.at("anna"), Role::kViewer);
 }
 
 TEST_F(AccountsTest, TheSameAgainChangesNothing) {
@@ -82,10 +80,8 @@ TEST_F(AccountsTest, TheSameAgainChangesNothing) {
   clock_.Advance(absl::Hours(1));
   EXPECT_EQ(Set({.name = "anna"}).create_time, before);
   EXPECT_EQ(accounts_->list()->User("anna")->uid, 1000u);
-  ASSERT_TRUE(accounts_->AddProject("vision", "").ok());
-  EXPECT_TRUE(accounts_->AddProject("vision", "").ok());
-  EXPECT_EQ(FieldOf(accounts_->AddProject("vision", "lab").status()),
-            "project");
+  ASSERT_TRUE(accounts_->AddProject("vision").ok());
+  EXPECT_TRUE(accounts_->AddProject("vision").ok());
 }
 
 TEST_F(AccountsTest, ARoleReplacesTheOneBefore) {
@@ -123,7 +119,7 @@ TEST_F(AccountsTest, ANameThatWasRemovedIsNobodyElses) {
 }
 
 TEST_F(AccountsTest, ARoleIsRemovedAlone) {
-  ASSERT_TRUE(accounts_->AddProject("vision", "").ok());
+  ASSERT_TRUE(accounts_->AddProject("vision").ok());
   Set({.name = "anna"});
   Set({.name = "anna", .project = "vision"});
   const auto left = accounts_->RemoveUser("anna", "default");
@@ -141,11 +137,8 @@ TEST_F(AccountsTest, NamesAreChecked) {
         "\xc3\xa4nna", "local", "a23456789012345678901234567890123"}) {
     EXPECT_EQ(FieldOf(accounts_->SetUser({.name = name}).status()), "user")
         << name;
-    EXPECT_EQ(FieldOf(accounts_->AddProject(name, "").status()), "project")
-        << name;
+    EXPECT_EQ(FieldOf(accounts_->AddProject(name).status()), "project") << name;
   }
-  EXPECT_EQ(FieldOf(accounts_->AddProject("p", "no group").status()),
-            "unix_group");
   EXPECT_EQ(
       FieldOf(
           accounts_->SetUser({.name = "anna", .role = Role::kNone}).status()),
@@ -156,14 +149,14 @@ TEST_F(AccountsTest, NamesAreChecked) {
 }
 
 TEST_F(AccountsTest, AProjectWithJobsStays) {
-  ASSERT_TRUE(accounts_->AddProject("vision", "").ok());
+  ASSERT_TRUE(accounts_->AddProject("vision").ok());
   Set({.name = "anna", .project = "vision"});
   const std::string job = MakeJob("vision");
   const absl::Status refused = accounts_->RemoveProject("vision");
   EXPECT_TRUE(absl::IsFailedPrecondition(refused));
   EXPECT_NE(std::string(refused.message()).find(job), std::string::npos);
   EXPECT_TRUE(absl::IsFailedPrecondition(accounts_->RemoveProject("default")));
-  ASSERT_TRUE(accounts_->AddProject("speech", "").ok());
+  ASSERT_TRUE(accounts_->AddProject("speech").ok());
   Set({.name = "anna", .project = "speech"});
   ASSERT_TRUE(accounts_->RemoveProject("speech").ok());
   EXPECT_FALSE(accounts_->list()->User("anna")->projects.contains("speech"));
@@ -187,7 +180,7 @@ TEST_F(AccountsTest, AChangeIsAskedForInTheListThatItChanges) {
   EXPECT_TRUE(absl::IsPermissionDenied(
       accounts_->RemoveUser("anna", "", first_only).status()));
   EXPECT_TRUE(absl::IsPermissionDenied(
-      accounts_->AddProject("vision", "", first_only).status()));
+      accounts_->AddProject("vision", first_only).status()));
   EXPECT_TRUE(absl::IsPermissionDenied(
       accounts_->RemoveProject("default", first_only)));
   EXPECT_EQ(accounts_->generation(), generation);

@@ -12,6 +12,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -37,6 +38,12 @@ struct Entered {
 
   // Whether he may read what the job has and made; kPermissionDenied.
   absl::Status MayRead(const JobRecord& record) const;
+  // The same, for whoever finds the job.
+  std::function<absl::Status(const JobRecord&)> reader() const {
+    return [entered = *this](const JobRecord& record) {
+      return entered.MayRead(record);
+    };
+  }
   // Whether `job` may be seen whole, or no more than its outline.
   bool SeesAllOf(const JobRecord& record) const {
     return caller.RoleIn(record.project) >= Role::kViewer;
@@ -56,8 +63,6 @@ class Gate {
   absl::StatusOr<Entered> Enter(const Caller& caller,
                                 const google::protobuf::Message& request) const;
 
-  // Root and the daemon's own user, who are always admins.
-  bool IsTrusted(const Caller& caller) const;
   // A request may name weights beside its resource.  kPermissionDenied where
   // `name` means a job that the caller may not read.
   absl::Status CheckWeights(const Entered& entered,
@@ -78,7 +83,6 @@ class Gate {
   const Peers* const peers_;
   const Accounts* const accounts_;
   const JobStore* const store_;
-  const uid_t own_uid_;
 };
 
 // The project that a caller means by "": "default" where he has a role in it or

@@ -66,8 +66,8 @@ class GateTest : public testing::Test {
 
   // job-1 is kMember's, in project vision.
   void MakeAccounts() {
-    ASSERT_TRUE(accounts_->AddProject("vision", "").ok());
-    ASSERT_TRUE(accounts_->AddProject("speech", "").ok());
+    ASSERT_TRUE(accounts_->AddProject("vision").ok());
+    ASSERT_TRUE(accounts_->AddProject("speech").ok());
     const auto set = [this](const std::string& name, uid_t uid, Role role,
                             const std::string& project) {
       const auto user = accounts_->SetUser(

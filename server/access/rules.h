@@ -16,10 +16,6 @@
 
 namespace roundhouse {
 
-// What of the caller's tokens must allow it.  Callers of the Unix socket have
-// all of them.
-enum class Scope { kRead, kSubmit, kAdmin };
-
 // What the role is needed in.
 enum class Subject {
   // Not about one job or project: the role in any project is enough. A handler
@@ -44,7 +40,6 @@ struct Rule {
   // The type of the RPC's request.
   const google::protobuf::Descriptor* (*request)();
   Role role;
-  Scope scope;
   Subject subject;
   // The request's field that names what the call is about, also in details of
   // errors; "": none.

@@ -16,8 +16,8 @@
 namespace roundhouse {
 
 // `text` is the job file's.  Step times are those of an earlier job on
-// `device_count` devices that trained in the same way, one
-// that who asks may read.  Errors are the store's.
+// `device_count` devices that trained in the same way, if who asks may read it.
+// Errors are the store's.
 absl::StatusOr<DryRunResult> DryRunOf(const AdmittedJob& job,
                                       const std::string& text,
                                       const JobStore& store,

@@ -11,12 +11,16 @@
 namespace roundhouse {
 namespace {
 
-template <typename Memberships>
-void PutRoles(const std::map<std::string, Role>& roles, Memberships* out) {
+static_assert(static_cast<int>(Role::kNone) == v1::ROLE_UNSPECIFIED &&
+              static_cast<int>(Role::kViewer) == v1::VIEWER &&
+              static_cast<int>(Role::kMember) == v1::MEMBER &&
+              static_cast<int>(Role::kAdmin) == v1::ADMIN);
+
+void PutRoles(const std::map<std::string, Role>& roles,
+              google::protobuf::RepeatedPtrField<v1::Membership>* out) {
   for (const auto& [project, role] : roles) {
     v1::Membership* const added = out->Add();
     added->set_project(project);
-    // The numbers are the same; account_service_test holds them together.
     added->set_role(static_cast<v1::Role>(role));
   }
 }
@@ -58,14 +62,15 @@ v1::User ToProto(const UserRecord& user) {
   return out;
 }
 
-v1::Project ToProto(const ProjectRecord& project) {
+v1::Project ToProto(const ProjectRecord& project, const AccountList& list) {
   v1::Project out;
   out.set_name(project.name);
-  out.set_unix_group(project.unix_group);
-  for (const auto& [user, role] : project.members) {
+  for (const auto& [name, user] : list.users) {
+    const auto role = user.projects.find(project.name);
+    if (role == user.projects.end()) continue;
     v1::Project::Member* const member = out.add_members();
-    member->set_user(user);
-    member->set_role(static_cast<v1::Role>(role));
+    member->set_user(name);
+    member->set_role(static_cast<v1::Role>(role->second));
   }
   *out.mutable_create_time() = ToProto(project.create_time);
   return out;
@@ -89,7 +94,8 @@ grpc::ServerUnaryReactor* AccountService::ListUsers(
     grpc::CallbackServerContext* context, const v1::ListUsersRequest* request,
     v1::ListUsersResponse* response) {
   return RunUnary(context, door_, request, [=, this](const Entered&) {
-    for (const auto& [name, user] : accounts_->list()->users) {
+    const auto list = accounts_->list();
+    for (const auto& [name, user] : list->users) {
       if (user.remove_time.has_value() && !request->show_removed()) continue;
       *response->add_users() = ToProto(user);
     }
@@ -116,7 +122,7 @@ absl::Status AccountService::Set(const Caller& caller,
   }
   // The first account ends that whoever asks may do everything.
   const bool stays_admin =
-      door_.gate->IsTrusted(caller) ||
+      IsTrusted(caller.uid) ||
       (change.role == Role::kAdmin && change.uid == caller.uid);
   const auto may = [&, admins = AdminsOnly(caller)](
                        const AccountList& list) -> absl::Status {
@@ -159,9 +165,10 @@ grpc::ServerUnaryReactor* AccountService::ListProjects(
     const v1::ListProjectsRequest* request,
     v1::ListProjectsResponse* response) {
   return RunUnary(context, door_, request, [=, this](const Entered& entered) {
-    for (const auto& [name, project] : accounts_->list()->projects) {
+    const auto list = accounts_->list();
+    for (const auto& [name, project] : list->projects) {
       if (entered.caller.RoleIn(name) == Role::kNone) continue;
-      *response->add_projects() = ToProto(project);
+      *response->add_projects() = ToProto(project, *list);
     }
     return absl::OkStatus();
   });
@@ -170,16 +177,15 @@ grpc::ServerUnaryReactor* AccountService::ListProjects(
 grpc::ServerUnaryReactor* AccountService::AddProject(
     grpc::CallbackServerContext* context, const v1::AddProjectRequest* request,
     v1::Project* response) {
-  return RunUnary(
-      context, door_, request,
-      [=, this](const Entered& entered) -> absl::Status {
-        ASSIGN_OR_RETURN(
-            const ProjectRecord project,
-            accounts_->AddProject(request->project(), request->unix_group(),
-                                  AdminsOnly(entered.caller)));
-        *response = ToProto(project);
-        return absl::OkStatus();
-      });
+  return RunUnary(context, door_, request,
+                  [=, this](const Entered& entered) -> absl::Status {
+                    ASSIGN_OR_RETURN(
+                        const ProjectRecord project,
+                        accounts_->AddProject(request->project(),
+                                              AdminsOnly(entered.caller)));
+                    *response = ToProto(project, *accounts_->list());
+                    return absl::OkStatus();
+                  });
 }
 
 grpc::ServerUnaryReactor* AccountService::RemoveProject(

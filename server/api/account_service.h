@@ -13,7 +13,8 @@ namespace roundhouse {
 // system's own logins by whoever carries the change out.  Pure.
 absl::StatusOr<UserChange> FromProto(const v1::SetUserRequest& request);
 v1::User ToProto(const UserRecord& user);
-v1::Project ToProto(const ProjectRecord& project);
+// With its members.
+v1::Project ToProto(const ProjectRecord& project, const AccountList& list);
 
 // Thread-safe.  Everything given must outlive the gRPC server.
 class AccountService final : public v1::AccountService::CallbackService {

@@ -92,19 +92,20 @@ struct ApiServer::Parts {
         peers(LimitsOf(options)),
         gate(&peers, to.accounts, to.store),
         jobs({.engine = to.jobs, .store = to.store, .inspector = to.datasets},
-             options.state_dir, options.check_kept, {&gate, &work}, &pump),
-        datasets(to.datasets, {&gate, &work}),
-        checkpoints(to.jobs, {&gate, &pump}),
-        models(to.models, to.sampler, {&gate, &work}, &pump),
+             options.state_dir, options.check_kept, calls),
+        datasets(to.datasets, calls),
+        checkpoints(to.jobs, calls),
+        models(to.models, to.sampler, calls),
         plans(to.planner, &gate, &peers),
-        system(to.jobs, to.store, {&gate, &work}),
-        accounts(to.accounts, {&gate, &work}) {}
+        system(to.jobs, to.store, calls),
+        accounts(to.accounts, calls) {}
 
   JobStore* store;
   Peers peers;
   Gate gate;
   StreamPump pump{&peers};
   CallQueue work{&peers};
+  const CallDoor calls{&gate, &work, &pump};
   JobService jobs;
   DatasetService datasets;
   CheckpointService checkpoints;

@@ -81,7 +81,7 @@ TEST_F(ApiStreamTest, AStreamEndsWhenItsCallerIsNotWhoHeWas) {
   MustCreate();
   const auto watch = StartWatch("", 0);
   watch->Next(Message::BOOKMARK);
-  ASSERT_TRUE(accounts_->AddProject("vision", "").ok());
+  ASSERT_TRUE(accounts_->AddProject("vision").ok());
   ASSERT_TRUE(
       accounts_
           ->SetUser({.name = "anna", .uid = geteuid(), .role = Role::kAdmin})

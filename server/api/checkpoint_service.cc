@@ -82,11 +82,8 @@ absl::StatusOr<ExportRequest> FromProto(
 
 ExportStream::ExportStream(StreamPump* pump,
                            grpc::CallbackServerContext* context,
-                           const std::string& source,
                            std::shared_ptr<ExportTask> task)
-    : PumpedWriter(pump, context), task_(std::move(task)) {
-  resource_ = source;
-}
+    : PumpedWriter(pump, context), task_(std::move(task)) {}
 
 ExportStream::~ExportStream() { task_->Cancel(); }
 
@@ -121,8 +118,8 @@ CheckpointService::ExportCheckpoint(
       door_, context, *request, StreamKind::kExport,
       [&](const Entered&) -> MadeStream<Response> {
         ASSIGN_OR_RETURN(const ExportRequest wanted, FromProto(*request));
-        return std::make_shared<ExportStream>(
-            door_.pump, context, request->source(), engine_->Export(wanted));
+        return std::make_shared<ExportStream>(door_.pump, context,
+                                              engine_->Export(wanted));
       });
 }
 

@@ -24,7 +24,7 @@ absl::StatusOr<ExportRequest> FromProto(
 class ExportStream final : public PumpedWriter<v1::ExportCheckpointResponse> {
  public:
   ExportStream(StreamPump* pump, grpc::CallbackServerContext* context,
-               const std::string& source, std::shared_ptr<ExportTask> task);
+               std::shared_ptr<ExportTask> task);
   ~ExportStream() override;
 
  protected:
@@ -41,7 +41,7 @@ class ExportStream final : public PumpedWriter<v1::ExportCheckpointResponse> {
 // Thread-safe.  Everything given must outlive the gRPC server.
 class CheckpointService final : public v1::CheckpointService::CallbackService {
  public:
-  CheckpointService(JobEngine* engine, const StreamDoor& door)
+  CheckpointService(JobEngine* engine, const CallDoor& door)
       : engine_(engine), door_(door) {}
 
   grpc::ServerWriteReactor<v1::ExportCheckpointResponse>* ExportCheckpoint(
@@ -50,7 +50,7 @@ class CheckpointService final : public v1::CheckpointService::CallbackService {
 
  private:
   JobEngine* const engine_;
-  const StreamDoor door_;
+  const CallDoor door_;
 };
 
 }  // namespace roundhouse

@@ -150,8 +150,6 @@ absl::StatusOr<ListQuery> FromProto(
 absl::StatusOr<EventQuery> FromProto(
     const v1::ListFineTuningJobEventsRequest& request) {
   EventQuery query;
-  ASSIGN_OR_RETURN(const ParsedJobName name, ParseJobName(request.name()));
-  query.id = name.id;
   ASSIGN_OR_RETURN(query.limit, PageSize(request.page_size()));
   ASSIGN_OR_RETURN(const auto position, Position(request.page_token()));
   query.after = position.value_or(0);
@@ -165,10 +163,7 @@ absl::StatusOr<WatchQuery> FromProto(
   if (query.from_revision < 0) {
     return Invalid("from_revision", "must not be negative");
   }
-  if (!request.name().empty()) {
-    ASSIGN_OR_RETURN(const ParsedJobName name, ParseJobName(request.name()));
-    query.id = name.id;
-  } else if (query.until_final) {
+  if (request.name().empty() && query.until_final) {
     return Invalid("until_final", "needs the name of a job");
   }
   return query;
@@ -230,7 +225,6 @@ v1::FineTuningJob Outline(v1::FineTuningJob job) {
   // What stays is named, so that a new field does not.
   v1::FineTuningJob out;
   out.set_name(job.name());
-  out.set_uid(job.uid());
   out.set_state(job.state());
   out.set_reason(job.reason());
   if (job.has_create_time()) *out.mutable_create_time() = job.create_time();

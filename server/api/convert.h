@@ -33,7 +33,6 @@ absl::StatusOr<ListQuery> FromProto(
     const v1::ListFineTuningJobsRequest& request);
 
 struct EventQuery {
-  std::string id;
   int64_t after = 0;
   int limit = kDefaultPageSize;
 };
@@ -41,7 +40,6 @@ absl::StatusOr<EventQuery> FromProto(
     const v1::ListFineTuningJobEventsRequest& request);
 
 struct WatchQuery {
-  std::string id;  // "": all.
   int64_t from_revision = 0;
   bool until_final = false;
 };

@@ -47,6 +47,7 @@ TEST(ConvertTest, TheGuideSaysWhatEveryReasonMeans) {
 // Whatever field is new stays out until somebody puts it in.
 TEST(ConvertTest, AnOutlineHasTheseFieldsAlone) {
   v1::FineTuningJob job;
+  job.set_uid("secret");  // the name of its folder
   job.set_submitted_text("secret");
   job.set_resolved_spec("secret");
   job.set_message("secret");

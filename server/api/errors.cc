@@ -92,6 +92,8 @@ void PackByCode(const absl::Status& status, const std::string& resource,
       return Pack(detail, out);
     }
     case absl::StatusCode::kNotFound: {
+      // What a field names may be anything; the call itself is about a job.
+      if (!ErrorField(status).empty()) return PackBadRequest(status, out);
       google::rpc::ResourceInfo detail;
       detail.set_resource_type("roundhouse.v1.FineTuningJob");
       detail.set_resource_name(resource);

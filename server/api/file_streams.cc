@@ -12,7 +12,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status.h"
-#include "server/access/job_names.h"
 #include "server/api/step_history.h"
 
 namespace roundhouse {
@@ -104,9 +103,7 @@ LogStream::LogStream(StreamPump* pump, grpc::CallbackServerContext* context,
     : PumpedWriter(pump, context),
       end_(pump, file),
       file_(file.path),
-      tail_lines_(tail_lines) {
-  resource_ = JobName(file.project, file.id);
-}
+      tail_lines_(tail_lines) {}
 
 absl::StatusOr<NextMessage> LogStream::Next(
     absl::Time now, v1::StreamFineTuningJobLogsResponse* out) {
@@ -129,9 +126,7 @@ MetricsStream::MetricsStream(StreamPump* pump,
     : PumpedWriter(pump, context),
       end_(pump, file),
       file_(file.path),
-      after_step_(after_step) {
-  resource_ = JobName(file.project, file.id);
-}
+      after_step_(after_step) {}
 
 bool MetricsStream::TakeLine(v1::StepMetrics* out) {
   size_t newline = 0;

@@ -54,7 +54,6 @@ class FileTail {
 struct StreamedFile {
   const JobStore* store = nullptr;  // knows when the job ends
   std::string id;                   // of the job
-  std::string project;              // likewise
   std::string path;
   bool follow = false;  // until the job ends, not until the file does
 };

@@ -31,7 +31,7 @@ struct SubmitRequest {
   std::string request_id;  // "": not idempotent.
   std::string principal;   // who asks: "uid:1000"
   std::string owner;       // whose the job is
-  std::string project = "default";
+  std::string project = kDefaultProject;
   MayRead may_read = MayReadAll;
 };
 

@@ -32,14 +32,13 @@ void PutWarnings(const std::vector<std::string>& warnings,
 
 JobService::JobService(const JobBackends& backends, std::string state_dir,
                        std::function<absl::Status()> check_kept,
-                       const CallDoor& door, StreamPump* pump)
+                       const CallDoor& door)
     : engine_(backends.engine),
       store_(backends.store),
       inspector_(backends.inspector),
       state_dir_(std::move(state_dir)),
       check_kept_(std::move(check_kept)),
-      door_(door),
-      streams_{door.gate, pump} {}
+      door_(door) {}
 
 grpc::ServerUnaryReactor* JobService::CreateFineTuningJob(
     grpc::CallbackServerContext* context,
@@ -51,9 +50,7 @@ grpc::ServerUnaryReactor* JobService::CreateFineTuningJob(
     submit.principal = entered.caller.principal;
     submit.owner = entered.caller.owner();
     submit.project = entered.project;
-    submit.may_read = [entered](const JobRecord& job) {
-      return entered.MayRead(job);
-    };
+    submit.may_read = entered.reader();
     RETURN_IF_ERROR(check_kept_());
     ASSIGN_OR_RETURN(const SubmitResult made, engine_->Submit(submit));
     RETURN_IF_ERROR(check_kept_());
@@ -72,9 +69,7 @@ grpc::ServerUnaryReactor* JobService::DryRun(
       inspector_, door_, context, request,
       [=, this](const Entered& entered) -> absl::StatusOr<DatasetQuestion> {
         ASSIGN_OR_RETURN(SubmitRequest submit, FromProto(*request));
-        submit.may_read = [entered](const JobRecord& job) {
-          return entered.MayRead(job);
-        };
+        submit.may_read = entered.reader();
         ASSIGN_OR_RETURN(const DryRunResult dry, engine_->DryRun(submit));
         *response = ToProto(dry.job);
         *response->mutable_needs() = ToProto(dry.needs);
@@ -193,17 +188,17 @@ grpc::ServerUnaryReactor* JobService::ListFineTuningJobEvents(
     grpc::CallbackServerContext* context,
     const v1::ListFineTuningJobEventsRequest* request,
     v1::ListFineTuningJobEventsResponse* response) {
-  return RunUnary(context, door_, request, [=, this](const Entered&) {
-    return ListEvents(*request, response);
+  return RunUnary(context, door_, request, [=, this](const Entered& entered) {
+    return ListEvents(entered.job->id, *request, response);
   });
 }
 
 absl::Status JobService::ListEvents(
-    const v1::ListFineTuningJobEventsRequest& request,
+    const std::string& id, const v1::ListFineTuningJobEventsRequest& request,
     v1::ListFineTuningJobEventsResponse* response) const {
   ASSIGN_OR_RETURN(const EventQuery query, FromProto(request));
   ASSIGN_OR_RETURN(const EventPage page,
-                   store_->ListEvents(query.id, query.after, query.limit));
+                   store_->ListEvents(id, query.after, query.limit));
   for (const JobEvent& event : page.events) {
     *response->add_events() = ToProto(event);
   }
@@ -223,10 +218,10 @@ JobService::WatchFineTuningJobs(grpc::CallbackServerContext* context,
                                 const v1::WatchFineTuningJobsRequest* request) {
   using Response = v1::WatchFineTuningJobsResponse;
   return BeginStream<Response>(
-      streams_, context, *request, StreamKind::kFollow,
+      door_, context, *request, StreamKind::kFollow,
       [&](const Entered& entered) -> MadeStream<Response> {
         ASSIGN_OR_RETURN(WatchQuery query, FromProto(*request));
-        return std::make_shared<WatchStream>(streams_.pump, context, store_,
+        return std::make_shared<WatchStream>(door_.pump, context, store_,
                                              std::move(query), entered);
       });
 }
@@ -237,7 +232,7 @@ JobService::StreamFineTuningJobLogs(
     const v1::StreamFineTuningJobLogsRequest* request) {
   using Response = v1::StreamFineTuningJobLogsResponse;
   return BeginStream<Response>(
-      streams_, context, *request, StreamKind::kFollow,
+      door_, context, *request, StreamKind::kFollow,
       [&](const Entered& entered) -> MadeStream<Response> {
         const JobRecord& job = *entered.job;
         if (request->tail_lines() < 0) {
@@ -245,10 +240,9 @@ JobService::StreamFineTuningJobLogs(
                             "must not be negative");
         }
         return std::make_shared<LogStream>(
-            streams_.pump, context,
+            door_.pump, context,
             StreamedFile{.store = store_,
                          .id = job.id,
-                         .project = job.project,
                          .path = JobFile(job, "log"),
                          .follow = request->follow()},
             request->tail_lines());
@@ -261,14 +255,13 @@ JobService::StreamFineTuningJobMetrics(
     const v1::StreamFineTuningJobMetricsRequest* request) {
   using Response = v1::StepMetrics;
   return BeginStream<Response>(
-      streams_, context, *request, StreamKind::kFollow,
+      door_, context, *request, StreamKind::kFollow,
       [&](const Entered& entered) -> MadeStream<Response> {
         const JobRecord& job = *entered.job;
         return std::make_shared<MetricsStream>(
-            streams_.pump, context,
+            door_.pump, context,
             StreamedFile{.store = store_,
                          .id = job.id,
-                         .project = job.project,
                          .path = JobFile(job, "metrics.jsonl"),
                          .follow = request->follow()},
             request->after_step());
@@ -280,7 +273,7 @@ JobService::TraceFineTuningJob(grpc::CallbackServerContext* context,
                                const v1::TraceFineTuningJobRequest* request) {
   using Response = v1::TraceFineTuningJobResponse;
   return BeginStream<Response>(
-      streams_, context, *request, StreamKind::kTrace,
+      door_, context, *request, StreamKind::kTrace,
       [&](const Entered& entered) -> MadeStream<Response> {
         if (request->steps() < 1 || request->steps() > kMaxTracedSteps) {
           return FieldError(
@@ -288,7 +281,7 @@ JobService::TraceFineTuningJob(grpc::CallbackServerContext* context,
               absl::StrCat(request->steps(), " is not 1 to ", kMaxTracedSteps));
         }
         return std::make_shared<TraceStream>(
-            streams_.pump, context, request->name(),
+            door_.pump, context,
             engine_->TraceJob(entered.job->id, request->steps()));
       });
 }

@@ -30,8 +30,7 @@ class JobService final : public v1::FineTuningJobService::CallbackService {
   // <state_dir>/jobs/<uid>/{log,metrics.jsonl,samples.jsonl}.  `check_kept` as
   // in ApiOptions.
   JobService(const JobBackends& backends, std::string state_dir,
-             std::function<absl::Status()> check_kept, const CallDoor& door,
-             StreamPump* pump);
+             std::function<absl::Status()> check_kept, const CallDoor& door);
 
   grpc::ServerUnaryReactor* CreateFineTuningJob(
       grpc::CallbackServerContext* context,
@@ -96,7 +95,8 @@ class JobService final : public v1::FineTuningJobService::CallbackService {
   absl::Status List(const Entered& entered,
                     const v1::ListFineTuningJobsRequest& request,
                     v1::ListFineTuningJobsResponse* response) const;
-  absl::Status ListEvents(const v1::ListFineTuningJobEventsRequest& request,
+  absl::Status ListEvents(const std::string& id,
+                          const v1::ListFineTuningJobEventsRequest& request,
                           v1::ListFineTuningJobEventsResponse* response) const;
   std::string JobFile(const JobRecord& job, const std::string& file) const;
   JobEngine* const engine_;
@@ -105,7 +105,6 @@ class JobService final : public v1::FineTuningJobService::CallbackService {
   const std::string state_dir_;
   const std::function<absl::Status()> check_kept_;
   const CallDoor door_;
-  const StreamDoor streams_;
 };
 
 }  // namespace roundhouse

@@ -68,7 +68,7 @@ grpc::ServerUnaryReactor* ModelService::GetModel(
 
 grpc::ServerWriteReactor<v1::SampleResponse>* ModelService::Sample(
     grpc::CallbackServerContext* context, const v1::SampleRequest* request) {
-  return BeginSample(sampler_, door_, pump_, context, *request);
+  return BeginSample(sampler_, door_, context, *request);
 }
 
 }  // namespace roundhouse

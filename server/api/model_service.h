@@ -14,8 +14,8 @@ namespace roundhouse {
 class ModelService final : public v1::ModelService::CallbackService {
  public:
   ModelService(const ModelCatalog* catalog, SampleEngine* sampler,
-               const CallDoor& door, StreamPump* pump)
-      : catalog_(catalog), sampler_(sampler), door_(door), pump_(pump) {}
+               const CallDoor& door)
+      : catalog_(catalog), sampler_(sampler), door_(door) {}
 
   grpc::ServerUnaryReactor* ListModels(
       grpc::CallbackServerContext* context,
@@ -32,7 +32,6 @@ class ModelService final : public v1::ModelService::CallbackService {
   const ModelCatalog* const catalog_;
   SampleEngine* const sampler_;
   const CallDoor door_;
-  StreamPump* const pump_;
 };
 
 }  // namespace roundhouse

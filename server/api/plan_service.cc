@@ -177,7 +177,7 @@ grpc::ServerUnaryReactor* PlanService::PlanTraining(
     grpc::CallbackServerContext* context,
     const v1::PlanTrainingRequest* request,
     v1::PlanTrainingResponse* response) {
-  return RunUnary(context, {gate_, &work_}, request,
+  return RunUnary(context, {gate_, &work_, nullptr}, request,
                   [=, this](const Entered&) -> absl::Status {
                     if (context->IsCancelled()) {
                       return absl::CancelledError("the call is gone");

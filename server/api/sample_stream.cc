@@ -10,7 +10,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/mutex.h"
 #include "base/status.h"
-#include "server/access/job_names.h"
 #include "server/spec/spec_error.h"
 
 namespace roundhouse {
@@ -156,9 +155,7 @@ absl::StatusOr<SampleQuestion> FromProto(const v1::SampleRequest& request) {
   RETURN_IF_ERROR(CheckPrompts(request));
   RETURN_IF_ERROR(CheckNumbers(request));
   SampleQuestion question;
-  // A job's full name is its id.
-  const auto job = ParseJobName(request.model());
-  question.model = job.ok() ? job->id : request.model();
+  question.model = request.model();
   question.prompts = {request.prompts().begin(), request.prompts().end()};
   if (request.max_new_tokens() > 0) {
     question.max_new_tokens = request.max_new_tokens();
@@ -170,20 +167,21 @@ absl::StatusOr<SampleQuestion> FromProto(const v1::SampleRequest& request) {
 }
 
 grpc::ServerWriteReactor<v1::SampleResponse>* BeginSample(
-    SampleEngine* engine, const CallDoor& door, StreamPump* pump,
+    SampleEngine* engine, const CallDoor& door,
     grpc::CallbackServerContext* context, const v1::SampleRequest& request) {
   using Response = v1::SampleResponse;
   return BeginStream<Response>(
-      {door.gate, pump}, context, request, StreamKind::kSample,
+      door, context, request, StreamKind::kSample,
       [&](const Entered&) -> MadeStream<Response> {
         ASSIGN_OR_RETURN(const SampleQuestion question, FromProto(request));
-        auto mailbox = std::make_shared<Mailbox>(pump);
+        auto mailbox = std::make_shared<Mailbox>(door.pump);
         const absl::Status taken =
             door.queue->Run(*context, [engine, question, mailbox] {
               if (!mailbox->cancelled()) engine->Start(question, mailbox);
             });
         if (!taken.ok()) mailbox->OnEnd(taken);
-        return std::make_shared<SampleStream>(pump, context, engine, mailbox);
+        return std::make_shared<SampleStream>(door.pump, context, engine,
+                                              mailbox);
       });
 }
 

@@ -17,7 +17,7 @@ absl::StatusOr<SampleQuestion> FromProto(const v1::SampleRequest& request);
 // Answers the call; the request is copied.  All but the context outlive the
 // gRPC server.  Thread-safe.
 grpc::ServerWriteReactor<v1::SampleResponse>* BeginSample(
-    SampleEngine* engine, const CallDoor& door, StreamPump* pump,
+    SampleEngine* engine, const CallDoor& door,
     grpc::CallbackServerContext* context, const v1::SampleRequest& request);
 
 }  // namespace roundhouse

@@ -31,7 +31,7 @@ TEST(SampleRequestTest, DefaultsAndFullNames) {
   request.set_seed(9);
   auto question = FromProto(request);
   ASSERT_TRUE(question.ok()) << question.status();
-  EXPECT_EQ(question->model, "job-7");
+  EXPECT_EQ(question->model, "projects/default/fineTuningJobs/job-7");
   EXPECT_EQ(question->prompts, (std::vector<std::string>{"one"}));
   EXPECT_EQ(question->max_new_tokens, 128);
   EXPECT_EQ(question->temperature, 0);

@@ -140,12 +140,15 @@ class PumpedWriter : public grpc::ServerWriteReactor<Response>,
   PumpedWriter(StreamPump* pump, grpc::CallbackServerContext* context)
       : pump_(pump), context_(context) {}
 
-  // Kept until the stream dies.  Once, before Pump.
-  void Hold(StreamPlace place) { place_ = std::move(place); }
-  // The stream ends when its caller is not any more who he was.  Likewise.
-  void IsFor(const Gate& gate, const Caller& caller) {
+  // Once, before Pump.  The place is kept until the stream dies; the stream
+  // ends when its caller is not any more who he was; `resource` goes into
+  // details of errors.
+  void Begin(StreamPlace place, const Gate& gate, const Caller& caller,
+             const std::string& resource) {
+    place_ = std::move(place);
     gate_ = &gate;
     caller_ = caller;
+    resource_ = resource;
   }
 
   void Pump(absl::Time now) final {
@@ -187,7 +190,6 @@ class PumpedWriter : public grpc::ServerWriteReactor<Response>,
  protected:
   // The next message; kSend after filling `out`.  An error ends the stream.
   virtual absl::StatusOr<NextMessage> Next(absl::Time now, Response* out) = 0;
-  std::string resource_;  // Goes into error details.
 
  private:
   bool MayWrite(absl::Time now) {
@@ -206,9 +208,7 @@ class PumpedWriter : public grpc::ServerWriteReactor<Response>,
   }
 
   absl::Status CallerIsStill() {
-    if (gate_ == nullptr || gate_->generation() == generation_) {
-      return absl::OkStatus();
-    }
+    if (gate_->generation() == generation_) return absl::OkStatus();
     generation_ = gate_->generation();
     return gate_->IsStill(caller_);
   }
@@ -231,6 +231,7 @@ class PumpedWriter : public grpc::ServerWriteReactor<Response>,
   StreamPump* const pump_;
   grpc::CallbackServerContext* const context_;
   StreamPlace place_;
+  std::string resource_;
   const Gate* gate_ = nullptr;
   Caller caller_;
   uint64_t generation_ = 0;  // of the accounts that he was looked for in
@@ -257,17 +258,11 @@ class RefusedStream final : public grpc::ServerWriteReactor<Response> {
   void OnDone() override { delete this; }
 };
 
-// What streams need beside it; all of it outlives the gRPC server.
-struct StreamDoor {
-  const Gate* gate;
-  StreamPump* pump;
-};
-
 // Makes a stream, once the gate has let the caller in and he has a place for
 // one, and hands it to the pump and to gRPC.  Errors of `make` end the call.
 template <typename Response>
 grpc::ServerWriteReactor<Response>* BeginStream(
-    const StreamDoor& door, grpc::CallbackServerContext* context,
+    const CallDoor& door, grpc::CallbackServerContext* context,
     const google::protobuf::Message& request, StreamKind kind,
     absl::FunctionRef<MadeStream<Response>(const Entered&)> make) {
   StreamPump* const pump = door.pump;
@@ -282,8 +277,7 @@ grpc::ServerWriteReactor<Response>* BeginStream(
   if (!made.ok()) return new RefusedStream<Response>(made.status(), resource);
   std::shared_ptr<PumpedWriter<Response>> stream = *std::move(made);
   PumpedWriter<Response>* const raw = stream.get();
-  stream->Hold(*std::move(place));
-  stream->IsFor(*door.gate, entered->caller);
+  stream->Begin(*std::move(place), *door.gate, entered->caller, resource);
   pump->Add(std::move(stream));
   return raw;
 }

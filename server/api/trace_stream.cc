@@ -112,11 +112,8 @@ bool TraceParts::Next(v1::TraceFineTuningJobResponse* out) {
 }
 
 TraceStream::TraceStream(StreamPump* pump, grpc::CallbackServerContext* context,
-                         const std::string& job,
                          std::shared_ptr<TraceTask> task)
-    : PumpedWriter(pump, context), task_(std::move(task)) {
-  resource_ = job;
-}
+    : PumpedWriter(pump, context), task_(std::move(task)) {}
 
 TraceStream::~TraceStream() { task_->Cancel(); }
 

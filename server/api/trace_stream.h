@@ -45,7 +45,7 @@ class TraceParts {
 class TraceStream final : public PumpedWriter<v1::TraceFineTuningJobResponse> {
  public:
   TraceStream(StreamPump* pump, grpc::CallbackServerContext* context,
-              const std::string& job, std::shared_ptr<TraceTask> task);
+              std::shared_ptr<TraceTask> task);
   ~TraceStream() override;
 
  protected:

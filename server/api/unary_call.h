@@ -20,10 +20,13 @@
 
 namespace roundhouse {
 
-// Both outlive the gRPC server.
+class StreamPump;
+
+// What calls go through; all of it outlives the gRPC server.
 struct CallDoor {
   const Gate* gate;
   CallQueue* queue;
+  StreamPump* pump;  // null: the service has no streams
 };
 
 // Goes into details of errors: what the request names.

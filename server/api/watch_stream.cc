@@ -25,9 +25,7 @@ WatchStream::WatchStream(StreamPump* pump, grpc::CallbackServerContext* context,
       pump_(pump),
       store_(store),
       query_(std::move(query)),
-      entered_(std::move(entered)) {
-  resource_ = query_.id;
-}
+      entered_(std::move(entered)) {}
 
 v1::FineTuningJob WatchStream::Shown(const JobRecord& job) const {
   v1::FineTuningJob out = ToProto(job);
@@ -58,10 +56,6 @@ absl::StatusOr<NextMessage> WatchStream::Next(absl::Time now, Message* out) {
 absl::Status WatchStream::Begin(absl::Time now) {
   begun_ = true;
   next_bookmark_ = now + kBookmarkInterval;
-  if (!query_.id.empty()) {
-    ASSIGN_OR_RETURN(const JobRecord job, store_->Get(query_.id));
-    resource_ = JobName(job.project, job.id);
-  }
   if (query_.from_revision == 0) return QueueSnapshot();
   ASSIGN_OR_RETURN(const int64_t latest, store_->Revision());
   if (query_.from_revision > latest) {
@@ -74,8 +68,8 @@ absl::Status WatchStream::Begin(absl::Time now) {
 // What is now; its messages carry no revision, the bookmark after them does.
 absl::Status WatchStream::QueueSnapshot() {
   ASSIGN_OR_RETURN(revision_, store_->Revision());
-  if (!query_.id.empty()) {
-    ASSIGN_OR_RETURN(const JobRecord job, store_->Get(query_.id));
+  if (!id().empty()) {
+    ASSIGN_OR_RETURN(const JobRecord job, store_->Get(id()));
     Queue(job, Message::CHANGE, 0);
     QueueBookmark();
     return absl::OkStatus();
@@ -101,7 +95,7 @@ absl::Status WatchStream::Refill() {
   const uint64_t now_changed = pump_->changes();
   if (now_changed == seen_changes_) return absl::OkStatus();
   ASSIGN_OR_RETURN(const auto changes,
-                   store_->ChangesAfter(revision_, query_.id, kWatchBatch));
+                   store_->ChangesAfter(revision_, id(), kWatchBatch));
   for (const JobChange& change : changes) {
     Queue(change.job, Message::CHANGE, change.event.revision);
     revision_ = change.event.revision;
@@ -118,7 +112,7 @@ void WatchStream::Queue(const JobRecord& job, Message::Kind kind,
   message.set_revision(revision);
   *message.mutable_job() = Shown(job);
   queue_.push_back(std::move(message));
-  if (!query_.id.empty() && IsFinal(job.state)) final_seen_ = true;
+  if (!id().empty() && IsFinal(job.state)) final_seen_ = true;
 }
 
 void WatchStream::QueueBookmark() {
@@ -130,12 +124,12 @@ void WatchStream::QueueBookmark() {
 
 absl::StatusOr<bool> WatchStream::NextProgress(absl::Time now, Message* out) {
   if (now < next_progress_) return false;
-  for (const auto& [id, version] : store_->LiveJobs()) {
-    if (!query_.id.empty() && id != query_.id) continue;
-    uint64_t& sent = sent_progress_[id];
+  for (const auto& [live, version] : store_->LiveJobs()) {
+    if (!id().empty() && live != id()) continue;
+    uint64_t& sent = sent_progress_[live];
     if (sent == version) continue;
     sent = version;
-    ASSIGN_OR_RETURN(const JobRecord job, store_->Get(id));
+    ASSIGN_OR_RETURN(const JobRecord job, store_->Get(live));
     if (IsFinal(job.state)) continue;
     out->set_kind(Message::PROGRESS);
     out->set_revision(revision_);

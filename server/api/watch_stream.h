@@ -24,8 +24,8 @@ inline constexpr absl::Duration kProgressInterval = absl::Milliseconds(100);
 
 class WatchStream final : public PumpedWriter<v1::WatchFineTuningJobsResponse> {
  public:
-  // `store` outlives the stream.  Of jobs that `entered` does not see whole,
-  // outlines are sent.
+  // `store` outlives the stream.  The job that `entered` has is watched, or
+  // all.  Of jobs that it does not see whole, outlines are sent.
   WatchStream(StreamPump* pump, grpc::CallbackServerContext* context,
               const JobStore* store, WatchQuery query, Entered entered);
 
@@ -40,6 +40,10 @@ class WatchStream final : public PumpedWriter<v1::WatchFineTuningJobsResponse> {
   absl::Status QueueSnapshot();
   absl::Status Refill();
   absl::StatusOr<bool> NextProgress(absl::Time now, Message* out);
+  // The job that is watched; "": all.
+  std::string id() const {
+    return entered_.job.has_value() ? entered_.job->id : "";
+  }
   v1::FineTuningJob Shown(const JobRecord& job) const;
   void Queue(const JobRecord& job, Message::Kind kind, int64_t revision);
   void QueueBookmark();

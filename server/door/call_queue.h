@@ -48,8 +48,6 @@ class CallQueue {
   // Runs what waits, then joins.  Further work is refused.
   void Stop();
 
-  const Peers& peers() const { return *peers_; }
-
  private:
   void Loop();
   // REQUIRES: a call waits.

@@ -20,8 +20,8 @@ absl::Status Peers::Enter(uid_t uid, absl::Time now) {
     return absl::ResourceExhaustedError(absl::StrCat(
         limits_.connections, " connections are open, the most in all"));
   }
-  const bool admin = uid == 0 || uid == geteuid();
-  const int most = admin ? limits_.connections_admin : limits_.connections_each;
+  const int most =
+      IsTrusted(uid) ? limits_.connections_admin : limits_.connections_each;
   const auto found = users_.find(uid);
   if (found != users_.end() && found->second.connections >= most) {
     return absl::ResourceExhaustedError(absl::StrCat(
@@ -100,6 +100,8 @@ int Peers::connections() const {
   MutexLock lock(mutex_);
   return connections_;
 }
+
+bool IsTrusted(uid_t uid) { return uid == 0 || uid == geteuid(); }
 
 std::string PrincipalOf(uid_t uid) { return absl::StrCat("uid:", uid); }
 

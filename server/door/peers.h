@@ -97,6 +97,8 @@ class Peers {
   std::map<int, Noted> noted_ ABSL_GUARDED_BY(mutex_);  // by gRPC's descriptor.
 };
 
+// Root and the daemon's own user.
+bool IsTrusted(uid_t uid);
 // How a user is named where things are stored: "uid:1000".
 std::string PrincipalOf(uid_t uid);
 

@@ -1,11 +1,10 @@
 // Engine: what running jobs report, and what is told once a second.
-#include <sys/statvfs.h>
-
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "server/jobs/engine.h"
+#include "server/store/disk_reserve.h"
 #include "server/weights/leftovers.h"
 
 namespace roundhouse {
@@ -15,9 +14,8 @@ constexpr absl::Duration kTick = absl::Seconds(1);
 constexpr absl::Duration kMetricsAfterEnd = absl::Minutes(5);
 
 void PublishDisk(const std::string& directory, ServerMetrics& metrics) {
-  struct statvfs disk;
-  if (statvfs(directory.c_str(), &disk) != 0) return;
-  metrics.SetDiskFree(static_cast<int64_t>(disk.f_bavail * disk.f_frsize));
+  const auto free = FreeDiskBytes(directory);
+  if (free.ok()) metrics.SetDiskFree(static_cast<int64_t>(*free));
 }
 
 }  // namespace

@@ -86,7 +86,7 @@ struct StepFamilies {
   HistogramFamily optimizer;
 };
 
-// The label `job` is here only.
+// The label `job` is here only, on all but `jobs` and `queue_wait`.
 struct JobFamilies {
   explicit JobFamilies(prometheus::Registry& registry);
   GaugeFamily& loss;

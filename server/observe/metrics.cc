@@ -31,20 +31,6 @@ const char* Label(SlotResult result) {
   constexpr const char* kNames[] = {"ok", "replayed", "failed"};
   return kNames[static_cast<int>(result)];
 }
-const char* Label(SlotKind kind) {
-  switch (kind) {
-    case SlotKind::kForward:
-      return "forward";
-    case SlotKind::kFused:
-      return "fused";
-    case SlotKind::kBackward:
-      return "backward";
-    case SlotKind::kEvaluate:
-      return "evaluate";
-  }
-  ROUNDHOUSE_CHECK(false) << "slot kind " << static_cast<uint32_t>(kind);
-  return "";
-}
 const char* Label(SlotPhase phase) {
   constexpr const char* kNames[] = {"wait", "h2d", "compute", "d2h"};
   return kNames[static_cast<int>(phase)];
@@ -162,7 +148,7 @@ void ServerMetrics::AddZeros() {
   for (SlotKind kind : kKinds) {
     for (SlotPhase phase : kPhases) {
       parts_->slots.duration.Add(
-          {{"pass", Label(kind)}, {"phase", Label(phase)}});
+          {{"pass", SlotKindName(kind)}, {"phase", Label(phase)}});
     }
   }
 }
@@ -281,7 +267,8 @@ void ServerMetrics::CountSumExchanges(int64_t ok, int64_t failed) {
 
 void ServerMetrics::ObserveSlot(SlotKind kind, SlotPhase phase,
                                 absl::Duration time) {
-  parts_->slots.duration.Add({{"pass", Label(kind)}, {"phase", Label(phase)}})
+  parts_->slots.duration
+      .Add({{"pass", SlotKindName(kind)}, {"phase", Label(phase)}})
       .Observe(Seconds(time));
 }
 

@@ -21,20 +21,6 @@ constexpr WaitCause kWaitOrder[] = {
     WaitCause::kH2D};
 static_assert(std::size(kWaitOrder) == wire::kWaitCauses);
 
-absl::string_view SlotKindName(SlotKind kind) {
-  switch (kind) {
-    case SlotKind::kForward:
-      return "forward";
-    case SlotKind::kFused:
-      return "fused";
-    case SlotKind::kBackward:
-      return "backward";
-    case SlotKind::kEvaluate:
-      return "evaluate";
-  }
-  return "?";
-}
-
 // As a planned timeline has them.
 absl::string_view PurposeName(wire::Purpose purpose) {
   switch (purpose) {

@@ -20,7 +20,6 @@ namespace roundhouse {
 // their names in one variable of its environment.
 inline constexpr size_t kMaxDataFiles = 128;
 inline constexpr size_t kMaxDataNamesBytes = 48 << 10;
-// What is looked through for them.
 
 // A path of a job file's field as DataRoots::Resolve gives it; thread-safe.
 using PathResolver = std::function<absl::StatusOr<std::string>(

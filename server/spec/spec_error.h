@@ -38,7 +38,7 @@ enum class FieldReason {
   kPathOutsideDataRoots,
   kPathNotFound,
   kStateDirectoryGone,
-  // As JobReason has them.
+  // Some of JobReason, by the same names: a request may be refused for them.
   kInvalidDataset,
   kInvalidModel,
   kHostMemory,

@@ -62,7 +62,7 @@ struct NewJob {
   std::string request_id;           // "": not idempotent.
   std::string principal = "local";  // Who asks, as in "uid:1000".
   std::string owner;                // "": the principal.
-  std::string project = "default";
+  std::string project = kDefaultProject;
 };
 
 struct TransitionInfo {

@@ -28,7 +28,7 @@ constexpr Table kTables[] = {
      "job, step, path, size_bytes, create_us"},
     {"meta", "key", "key, value"},
     {"users", "name", "name, uid, admin, create_us, remove_us"},
-    {"projects", "name", "name, unix_group, create_us"},
+    {"projects", "name", "name, create_us"},
     {"members", "project || ' ' || user", "project, user, role"}};
 
 absl::Status CheckTable(Database* db, const Table& table) {

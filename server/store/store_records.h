@@ -60,6 +60,9 @@ struct JobProgress {
   bool operator==(const JobProgress&) const = default;
 };
 
+// Where jobs of before projects are.
+inline constexpr char kDefaultProject[] = "default";
+
 struct JobRecord {
   std::string id;   // "job-17"
   std::string uid;  // 32 hexadecimal digits

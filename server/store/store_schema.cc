@@ -235,12 +235,11 @@ CREATE UNIQUE INDEX users_by_uid ON users(uid)
   WHERE uid >= 0 AND remove_us = 0;
 CREATE TABLE projects (
   name TEXT PRIMARY KEY,
-  unix_group TEXT NOT NULL,
   create_us INTEGER NOT NULL,
   checksum INTEGER NOT NULL GENERATED ALWAYS AS (row_checksum(
-    name, unix_group, create_us)) STORED
+    name, create_us)) STORED
 ) WITHOUT ROWID;
-INSERT INTO projects VALUES ('default', '', 0);
+INSERT INTO projects VALUES ('default', 0);
 CREATE TABLE members (
   project TEXT NOT NULL REFERENCES projects(name),
   user TEXT NOT NULL REFERENCES users(name),

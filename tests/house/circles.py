@@ -49,8 +49,7 @@ def circles(files):
     first include that leads back to it."""
     found = includes(files)
     for own in sorted(found):
-        for place in found[own].items():
-            other, (path, line, name) = place
+        for other, (path, line, name) in found[own].items():
             if own in reached(found, other):
                 yield own, path, line, name
                 break

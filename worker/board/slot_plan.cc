@@ -104,7 +104,7 @@ absl::Status Planner::CheckTrain() const {
                         ? slot_.kind != SlotKind::kEvaluate
                         : !SlotPlan::HasBackward(slot_.kind);
   if (fits) return absl::OkStatus();
-  return Bad("train is ", static_cast<uint32_t>(slot_.mode),
+  return Bad("mode is ", static_cast<uint32_t>(slot_.mode),
              " in a slot of kind ", static_cast<uint32_t>(slot_.kind));
 }
 

@@ -200,7 +200,7 @@ std::vector<BadCase> BadCases() {
        "units[0].version at 8"},
       {"fused_in_evaluation", 2,
        [](RunSlot& s) { s.mode = wire::StepMode::kEvaluate; },
-       "train is 0 in a slot of kind 2"},
+       "mode is 0 in a slot of kind 2"},
       {"rows_zero", 0, [](RunSlot& s) { s.micro_batches[2].rows = 0; },
        "micro_batches[2] has 0 rows"},
       {"rows_huge", 0,

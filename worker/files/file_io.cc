@@ -167,18 +167,17 @@ absl::StatusOr<std::unique_ptr<RangeFile>> RangeFile::Open(
 
 absl::Status RangeFile::Write(uint64_t offset, const void* data,
                               uint64_t bytes) {
-  const auto* from = static_cast<const char*>(data);
-  while (bytes > 0) {
-    const ssize_t put = file_calls::WriteAt(kMergeWrite, file_.get(), from,
-                                            std::min(bytes, kPieceBytes),
-                                            static_cast<int64_t>(offset));
-    if (put < 0 && errno == EINTR) continue;
-    if (put < 0) return WriteError(path_, "write", offset, errno);
-    from += put;
-    offset += static_cast<uint64_t>(put);
-    bytes -= static_cast<uint64_t>(put);
-    unsynced_bytes_ += static_cast<uint64_t>(put);
-  }
+  const bool written = WriteAll({static_cast<const char*>(data), bytes},
+                                [&](const char* from, size_t count) {
+                                  const ssize_t put = file_calls::WriteAt(
+                                      kMergeWrite, file_.get(), from, count,
+                                      static_cast<int64_t>(offset));
+                                  if (put <= 0) return put;
+                                  offset += static_cast<uint64_t>(put);
+                                  unsynced_bytes_ += static_cast<uint64_t>(put);
+                                  return put;
+                                });
+  if (!written) return WriteError(path_, "write", offset, errno);
   return unsynced_bytes_ < kSyncBytes ? absl::OkStatus() : Sync();
 }
 

@@ -36,20 +36,6 @@ StageRunOptions OptionsOf(const wire::RunSlot& command, const JobTables& tables,
   return options;
 }
 
-const char* NameOf(SlotKind kind) {
-  switch (kind) {
-    case SlotKind::kForward:
-      return "forward";
-    case SlotKind::kFused:
-      return "fused";
-    case SlotKind::kBackward:
-      return "backward";
-    case SlotKind::kEvaluate:
-      return "evaluate";
-  }
-  return "slot";
-}
-
 }  // namespace
 
 SlotComputation::SlotComputation(const ComputeContext& context, Slot& slot)
@@ -74,7 +60,7 @@ absl::Status SlotComputation::RunMicroBatches() {
   for (size_t m = 0; m < command_.micro_batches.size(); ++m) {
     RETURN_IF_ERROR(CheckWanted());
     const NamedRange range(
-        NameOf(command_.kind), command_.first_layer, command_.last_layer,
+        SlotKindName(command_.kind), command_.first_layer, command_.last_layer,
         static_cast<int32_t>(command_.micro_batches[m].index));
     RETURN_IF_ERROR(RunMicroBatch(m));
     context_.outbox.Send(

@@ -635,7 +635,6 @@ TEST_F(SlotRunnerTest, OnASlowLinkNoActivationWaitsForMoreThanOneChunk) {
        {runner->upload_counters(), runner->download_counters()}) {
     EXPECT_GT(counters.bulk_chunks, 20u);
     EXPECT_GT(counters.activations, 8u);
-    EXPECT_EQ(counters.bulk_chunks_begun_past_activation, 0u);
     EXPECT_LE(counters.most_bulk_chunks_awaited, 1u);
     EXPECT_GE(longest, counters.longest_activation_wait_ns);
   }

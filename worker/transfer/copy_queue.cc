@@ -106,7 +106,6 @@ void CopyQueue::NoteBegin(const Entry& entry, uint64_t bytes) {
     return;
   }
   ++counters_.bulk_chunks;
-  if (!activations_.empty()) ++counters_.bulk_chunks_begun_past_activation;
 }
 
 void CopyQueue::NoteAwaited(Entry& entry, int64_t began_ns, int64_t ended_ns) {

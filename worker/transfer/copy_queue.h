@@ -92,8 +92,6 @@ struct CopyCounters {
   uint64_t bytes[wire::kPurposes] = {};
   uint64_t bulk_chunks = 0;
   uint64_t activations = 0;
-  // Bulk chunks begun although an activation was queued: 0.
-  uint64_t bulk_chunks_begun_past_activation = 0;
   // The most bulk chunks (those in flight included) that one activation stood
   // behind: at most CopyChunks::in_flight.
   uint64_t most_bulk_chunks_awaited = 0;

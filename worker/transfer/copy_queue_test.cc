@@ -182,7 +182,6 @@ TEST_P(CopyPriorityTest, AnActivationWaitsForTheChunkUnderWayOnly) {
   EXPECT_TRUE(first.get().ok() && second.get().ok() && more.get().ok());
   const CopyCounters counters = queue_->counters();
   EXPECT_EQ(counters.bulk_chunks, 128u);
-  EXPECT_EQ(counters.bulk_chunks_begun_past_activation, 0u);
   EXPECT_EQ(counters.most_bulk_chunks_awaited, 1u);
   EXPECT_GT(counters.longest_activation_wait_ns, 0);
   EXPECT_EQ(stats_.longest_activation_wait_ns,
@@ -199,7 +198,6 @@ TEST_P(CopyPriorityTest, NorForMoreThanOneChunkOfAThrottledLink) {
     }
     EXPECT_TRUE(Copy(CopyPriority::kActivation, 0, 64).get().ok());
   }
-  EXPECT_EQ(queue_->counters().bulk_chunks_begun_past_activation, 0u);
   EXPECT_EQ(queue_->counters().most_bulk_chunks_awaited, 1u);
 }
 
@@ -416,7 +414,6 @@ TEST_F(CopiesInFlightTest, AnActivationStandsBehindThemAndNoOther) {
   link_.Carry(4);
   EXPECT_TRUE(activation.get().ok());
   EXPECT_EQ(queue_->counters().most_bulk_chunks_awaited, 3u);
-  EXPECT_EQ(queue_->counters().bulk_chunks_begun_past_activation, 0u);
   link_.Carry(kBytes / kChunk);
   EXPECT_TRUE(bulk.get().ok());
 }

@@ -99,10 +99,11 @@ class Mesh {
 
   absl::StatusOr<std::vector<Descriptor>> Connect(
       const std::atomic<bool>& given_up) {
-    const absl::Time deadline = WallTime() + kMaxPeerJoin;
+    const int64_t deadline_ns =
+        MonotonicNs() + absl::ToInt64Nanoseconds(kMaxPeerJoin);
     while (Missing() > 0) {
       if (given_up) return Ended("was given up");
-      if (WallTime() > deadline) return Ended("took too long");
+      if (MonotonicNs() > deadline_ns) return Ended("took too long");
       for (int rank = 0; rank < rank_; ++rank) {
         if (sockets_[rank].get() < 0) sockets_[rank] = Call(rank);
       }

@@ -92,9 +92,10 @@ class NcclGroup : public PeerGroup {
     const ncclResult_t begun =
         ncclCommInitRankConfig(&comm_, size, unique, rank, &config);
     if (IsError(begun)) return Fail(begun, what);
-    const absl::Time deadline = WallTime() + kMaxPeerJoin;
+    const int64_t deadline_ns =
+        MonotonicNs() + absl::ToInt64Nanoseconds(kMaxPeerJoin);
     return Settle(what, [&] {
-      if (!given_up && WallTime() < deadline) return absl::OkStatus();
+      if (!given_up && MonotonicNs() < deadline_ns) return absl::OkStatus();
       return absl::UnavailableError(absl::StrCat(
           "peers: ", what, given_up ? " was given up" : " took too long"));
     });

@@ -84,10 +84,12 @@ absl::StatusOr<uint64_t> MemoryPool::Get(cudaMemPoolAttr attribute) {
 
 // The driver takes back what a worker that died had some time after that.
 absl::StatusOr<std::byte*> MemoryPool::AllocateAll(uint64_t bytes) {
-  const absl::Time deadline = WallTime() + max_wait_;
+  const int64_t deadline_ns =
+      MonotonicNs() + absl::ToInt64Nanoseconds(max_wait_);
   while (true) {
     absl::StatusOr<std::byte*> all = Allocate(bytes, "--device-memory");
-    if (!absl::IsResourceExhausted(all.status()) || WallTime() >= deadline) {
+    if (!absl::IsResourceExhausted(all.status()) ||
+        MonotonicNs() >= deadline_ns) {
       return all;
     }
     absl::SleepFor(kAskAgainEvery);
