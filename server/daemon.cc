@@ -201,6 +201,24 @@ absl::Status SayWhatIsLost(const std::string& state_dir, JobStore& store) {
   return store.SkipJobNumbers(unknown.last_job);
 }
 
+// A root of a name that nobody can have is a mistake; one of a name that nobody
+// has yet may be had later.
+absl::Status CheckOwners(const std::vector<OwnedRoot>& roots,
+                         const AccountList& accounts) {
+  for (const auto& [owner, path] : roots) {
+    const bool user = owner.kind == RootOwner::Kind::kUser;
+    const char* const flag = user ? "--user-root" : "--project-root";
+    RETURN_IF_ERROR(CheckAccountName(flag, owner.name));
+    const bool known = user ? accounts.User(owner.name) != nullptr
+                            : accounts.projects.contains(owner.name);
+    if (known) continue;
+    RH_LOG(kWarning) << flag << ": there is no "
+                     << (user ? "user " : "project ") << owner.name
+                     << " yet: " << path << " is the admins'";
+  }
+  return absl::OkStatus();
+}
+
 HttpServer::Pages MakePages(const ServerMetrics& metrics, StatusBoard& status) {
   return {{"/",
            [] {
@@ -278,6 +296,7 @@ class Daemon {
                                               MakePages(*metrics_, status_)));
     ASSIGN_OR_RETURN(store_, OpenJobStore(options_, *metrics_));
     ASSIGN_OR_RETURN(accounts_, Accounts::Load(store_.get()));
+    RETURN_IF_ERROR(CheckOwners(options_.owned_roots, *accounts_->list()));
     RETURN_IF_ERROR(state_->Keep("jobs.db"));
     RETURN_IF_ERROR(SayWhatIsLost(options_.state_dir, *store_));
     if (!options_.sample_log.empty()) {
@@ -333,6 +352,7 @@ class Daemon {
         engine_,
         Engine::Create({.state_dir = options_.state_dir,
                         .data_roots = options_.data_roots,
+                        .owned_roots = options_.owned_roots,
                         .hf_cache = options_.hf_cache,
                         .python = options_.python,
                         .prepare_script = options_.prepare_script,
@@ -360,22 +380,23 @@ class Daemon {
   }
 
   absl::Status StartApi() {
-    const PathResolver resolve = engine_->resolver();
+    const NamesOf names = [this](const Caller& caller, Role role) {
+      return engine_->NamesOf(caller, role);
+    };
     inspector_ = std::make_unique<DatasetInspector>(
         *loop_,
         HelperProgram{.python = options_.python,
                       .script = options_.prepare_script,
                       .processes = options_.dataset_processes},
-        engine_->files(), resolve);
+        engine_->files(), names);
     catalog_ = std::make_unique<ModelCatalog>(
-        ModelCatalogOptions{.data_roots = options_.data_roots,
-                            .state_dir = options_.state_dir,
+        ModelCatalogOptions{.state_dir = options_.state_dir,
                             .hf_cache = options_.hf_cache,
                             .device_count = options_.device_count,
                             .device = room_,
                             .host_limit_bytes = arena_->limit_bytes()},
-        *store_, engine_->files(), resolve);
-    planner_ = std::make_unique<TrainingPlanner>(engine_->files(), resolve);
+        *store_, engine_->files(), names);
+    planner_ = std::make_unique<TrainingPlanner>(engine_->files(), names);
     ASSIGN_OR_RETURN(
         api_,
         ApiServer::Start({.listen = options_.listen,

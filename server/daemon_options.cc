@@ -102,6 +102,23 @@ absl::StatusOr<std::map<std::string, std::deque<std::string>>> ParseKills(
   return kills;
 }
 
+// "vision=/srv/vision,speech=/srv/speech".
+absl::Status ParseOwnedRoots(const char* key, const std::string& text,
+                             RootOwner::Kind kind,
+                             std::vector<OwnedRoot>* roots) {
+  for (const absl::string_view item :
+       absl::StrSplit(text, ',', absl::SkipEmpty())) {
+    const std::pair<absl::string_view, absl::string_view> pair =
+        absl::StrSplit(item, absl::MaxSplits('=', 1));
+    if (pair.first.empty() || pair.second.empty() || pair.second[0] != '/') {
+      return BadValue(key, "NAME=/PATH[,NAME=/PATH]", std::string(item));
+    }
+    roots->push_back(
+        {{kind, std::string(pair.first)}, std::string(pair.second)});
+  }
+  return absl::OkStatus();
+}
+
 std::string Lookup(const std::map<std::string, std::string>& environment,
                    const std::string& name, const std::string& otherwise) {
   const auto found = environment.find(name);
@@ -150,6 +167,12 @@ absl::Status FillPlaces(const Settings& settings,
   options.data_roots =
       absl::StrSplit(settings.Get("data-root", home), ',', absl::SkipEmpty());
   if (options.data_roots.empty()) return Bad("data-root", "names no folder");
+  RETURN_IF_ERROR(
+      ParseOwnedRoots("project-root", settings.Get("project-root", ""),
+                      RootOwner::Kind::kProject, &options.owned_roots));
+  RETURN_IF_ERROR(ParseOwnedRoots("user-root", settings.Get("user-root", ""),
+                                  RootOwner::Kind::kUser,
+                                  &options.owned_roots));
   // Where huggingface_hub keeps it.
   options.hf_cache = settings.Get(
       "hf-cache",
@@ -304,6 +327,10 @@ const std::vector<SettingHelp>& DaemonSettingsHelp() {
        "metrics and the status page, on loopback; empty: none"},
       {"data-root", "DIR[,DIR]", "the home directory",
        "folders, comma-separated, that job files may name files in"},
+      {"project-root", "NAME=DIR[,NAME=DIR]", "",
+       "the same, of which each is for the members of a project alone"},
+      {"user-root", "NAME=DIR[,NAME=DIR]", "",
+       "the same, of which each is for a user alone"},
       {"hf-cache", "DIR",
        "HF_HUB_CACHE, HF_HOME/hub or ~/.cache/huggingface/hub",
        "the Hugging Face cache whose models jobs may name by id; empty: none"},

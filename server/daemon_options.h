@@ -17,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "server/gpu/gpu_choice.h"
+#include "server/spec/paths.h"
 
 namespace roundhouse {
 
@@ -40,6 +41,7 @@ struct DaemonOptions {
   std::string listen;          // "unix:PATH"
   std::string metrics_listen;  // "HOST:PORT"; "": none
   std::vector<std::string> data_roots;
+  std::vector<OwnedRoot> owned_roots;  // --project-root, then --user-root
   std::string hf_cache;  // the Hugging Face cache; "": none
   uint64_t host_memory_bytes = uint64_t{8} << 30;
   int host_threads = 1;

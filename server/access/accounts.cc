@@ -185,7 +185,12 @@ absl::StatusOr<std::unique_ptr<Accounts>> Accounts::Load(JobStore* store,
   RETURN_IF_ERROR(store->ReadWith([&list](Database* db) -> absl::Status {
     RETURN_IF_ERROR(ReadUsers(db, list.get()));
     RETURN_IF_ERROR(ReadProjects(db, list.get()));
-    return ReadMembers(db, list.get());
+    RETURN_IF_ERROR(ReadMembers(db, list.get()));
+    ASSIGN_OR_RETURN(
+        const int64_t had_users,
+        db->QueryInt("SELECT value FROM meta WHERE key = 'accounts'"));
+    list->had_users = had_users != 0;
+    return absl::OkStatus();
   }));
   accounts->Publish(std::move(list));
   return accounts;

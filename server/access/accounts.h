@@ -53,9 +53,10 @@ struct ProjectRecord {
 struct AccountList {
   std::map<std::string, UserRecord> users;  // removed ones too
   std::map<std::string, ProjectRecord> projects;
+  bool had_users = false;  // as the store's mark says, which may have lost them
 
   // Whether there are accounts: a user was added once.
-  bool in_use() const { return !users.empty(); }
+  bool in_use() const { return had_users || !users.empty(); }
   // nullptr: nobody, or he was removed.
   const UserRecord* User(const std::string& name) const;
   const UserRecord* UserOf(uid_t uid) const;

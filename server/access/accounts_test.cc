@@ -74,6 +74,22 @@ TEST_F(AccountsTest, AUserIsThereAfterARestart) {
                                          {"vision", Role::kViewer}}));
 }
 
+// A store whose users are gone is not one that never had any.
+TEST_F(AccountsTest, ALostStoreLetsNobodyInWhoWasNotBefore) {
+  Set({.name = "anna", .uid = 1000});
+  accounts_.reset();
+  store_.reset();
+  for (const char* end : {"", "-wal", "-shm", ".backup"}) {
+    std::filesystem::remove(path_ + end);
+  }
+  for (int start = 0; start < 2; ++start) {
+    Open();
+    EXPECT_EQ(store_->findings().size(), start == 0 ? 1u : 0u);
+    EXPECT_TRUE(accounts_->list()->users.empty());
+    EXPECT_TRUE(accounts_->list()->in_use());
+  }
+}
+
 TEST_F(AccountsTest, TheSameAgainChangesNothing) {
   Set({.name = "anna", .uid = 1000});
   const absl::Time before = clock_.WallTime();

@@ -7,20 +7,17 @@
 #include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "server/access/job_names.h"
-#include "server/access/logins.h"
 #include "server/spec/spec_error.h"
 
 namespace roundhouse {
 namespace {
 
 absl::Status NoAccount(uid_t uid) {
-  const std::string login = LoginOf(uid);
-  const std::string name =
-      CheckAccountName("user", login).ok() ? login : "NAME";
+  // The system's name for him may come over a network, which would be waited
+  // for on a thread of gRPC's.
   return absl::PermissionDeniedError(absl::StrCat(
       "you have no account on this server (uid ", uid,
-      login.empty() ? "" : ", ", absl::CHexEscape(login),
-      "); an admin adds you with: roundhouse user add ", name, " --uid=", uid));
+      "); an admin adds you with: roundhouse user add NAME --uid=", uid));
 }
 
 absl::Status NotInProject(const JobRecord& job) {
@@ -101,33 +98,8 @@ absl::StatusOr<Entered> Gate::Enter(
   return entered;
 }
 
-absl::Status Entered::MayRead(const JobRecord& record) const {
-  if (SeesAllOf(record)) return absl::OkStatus();
-  return NotInProject(record);
-}
-
-absl::Status Gate::CheckWeights(const Entered& entered,
-                                const std::string& name) const {
-  const auto job = roundhouse::FindJob(*store_, ParseWeightsName(name).job);
-  // What is none is told by whoever looks for it.
-  if (absl::IsNotFound(job.status())) return absl::OkStatus();
-  RETURN_IF_ERROR(job.status());
-  return entered.MayRead(*job);
-}
-
 absl::Status Gate::FindJob(const Rule& rule, const std::string& name,
                            Entered* entered) const {
-  if (rule.subject == Subject::kWeights) {
-    const auto job = roundhouse::FindJob(*store_, ParseWeightsName(name).job);
-    // A directory: whoever may look at models may name it.
-    if (absl::IsNotFound(job.status())) return absl::OkStatus();
-    RETURN_IF_ERROR(job.status());
-    const Role has = entered->caller.RoleIn(job->project);
-    if (has >= rule.role) return absl::OkStatus();
-    return has == Role::kNone
-               ? NotInProject(*job)
-               : Denied(rule, has, absl::StrCat(" of project ", job->project));
-  }
   ASSIGN_OR_RETURN(const ParsedJobName parsed, ParseJobName(name));
   ASSIGN_OR_RETURN(JobRecord job, store_->Get(parsed.id));
   if (!parsed.project.empty() && parsed.project != job.project) {

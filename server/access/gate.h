@@ -1,5 +1,7 @@
 // Every call of the API goes through here before anything is done for it: who
-// calls, whether the rules let him, and which job it is about.
+// calls, whether the rules let him, and which job it is about.  Names of
+// weights and data are not looked at here, but where they become paths
+// (server/admission/weight_names.h).
 //
 // Who calls: over the daemon's socket, the user whose process is connected
 // (server/door/peers.h).  Without accounts he may do everything.  With them,
@@ -12,7 +14,6 @@
 #include <sys/types.h>
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
 
@@ -36,14 +37,6 @@ struct Entered {
   // The one that the request is for, where its rule is Subject::kProject.
   std::string project;
 
-  // Whether he may read what the job has and made; kPermissionDenied.
-  absl::Status MayRead(const JobRecord& record) const;
-  // The same, for whoever finds the job.
-  std::function<absl::Status(const JobRecord&)> reader() const {
-    return [entered = *this](const JobRecord& record) {
-      return entered.MayRead(record);
-    };
-  }
   // Whether `job` may be seen whole, or no more than its outline.
   bool SeesAllOf(const JobRecord& record) const {
     return caller.RoleIn(record.project) >= Role::kViewer;
@@ -63,10 +56,6 @@ class Gate {
   absl::StatusOr<Entered> Enter(const Caller& caller,
                                 const google::protobuf::Message& request) const;
 
-  // A request may name weights beside its resource.  kPermissionDenied where
-  // `name` means a job that the caller may not read.
-  absl::Status CheckWeights(const Entered& entered,
-                            const std::string& name) const;
   // kPermissionDenied.
   absl::StatusOr<Caller> CallerOf(uid_t uid) const;
   absl::StatusOr<Caller> CallerIn(const AccountList& list, uid_t uid) const;

@@ -235,35 +235,6 @@ TEST_F(GateTest, AStrangerSeesTheOutlineAlone) {
   EXPECT_FALSE(stranger->SeesAllOf(*stranger->job));
 }
 
-// Every way to write it, wherever weights can be named.
-TEST_F(GateTest, WeightsOfAJobAreItsProjects) {
-  MakeAccounts();
-  const auto named = store_->Create({.text = "t",
-                                     .output_name = "dates",
-                                     .owner = "mary",
-                                     .project = "vision"});
-  ASSERT_TRUE(named.ok()) << named.status();
-  v1::ExportCheckpointRequest request;
-  const Entered stranger{.caller = *gate_->CallerOf(kElsewhere)};
-  const Entered member{.caller = *gate_->CallerOf(kOther)};
-  for (const char* name :
-       {"job-2", "job:job-2", "dates", "job:dates", "job:dates/checkpoint-4",
-        "dates/checkpoints/4", "projects/vision/fineTuningJobs/job-2",
-        "projects/vision/fineTuningJobs/job-2/checkpoints/4",
-        "projects/speech/fineTuningJobs/job-2", "job:job-2/checkpoint-1"}) {
-    request.set_source(name);
-    EXPECT_TRUE(absl::IsPermissionDenied(
-        gate_->Enter(stranger.caller, request).status()))
-        << name;
-    EXPECT_TRUE(gate_->Enter(member.caller, request).ok()) << name;
-    EXPECT_TRUE(absl::IsPermissionDenied(gate_->CheckWeights(stranger, name)))
-        << name;
-    EXPECT_TRUE(gate_->CheckWeights(member, name).ok()) << name;
-  }
-  request.set_source("models/qwen");
-  EXPECT_TRUE(gate_->Enter(stranger.caller, request).ok());
-}
-
 TEST_F(GateTest, AJobIsInTheProjectOfItsName) {
   MakeAccounts();
   v1::GetFineTuningJobRequest request;

@@ -51,6 +51,7 @@ WeightsName ParseWeightsName(const std::string& name) {
     if (at == absl::string_view::npos) {
       rest = name;
     } else {
+      parsed.project = std::string(rest.substr(0, at));
       rest = rest.substr(at + kJobsPart.size());
       parsed.must_be_job = true;
     }

@@ -27,6 +27,7 @@ absl::StatusOr<ParsedJobName> ParseJobName(const std::string& name);
 // with "/checkpoint-40" or "/checkpoints/40" behind it.  Pure.
 struct WeightsName {
   std::string job;
+  std::string project;  // "": it does not say
   std::optional<int64_t> step;
   bool must_be_job = false;  // it said so: "job:", or a full name
 };

@@ -11,14 +11,6 @@ constexpr size_t kEntryBytes = 16 << 10;
 
 }  // namespace
 
-std::string LoginOf(uid_t uid) {
-  std::vector<char> buffer(kEntryBytes);
-  passwd entry;
-  passwd* found = nullptr;
-  getpwuid_r(uid, &entry, buffer.data(), buffer.size(), &found);
-  return found == nullptr ? "" : found->pw_name;
-}
-
 std::optional<uid_t> UidOfLogin(const std::string& login) {
   std::vector<char> buffer(kEntryBytes);
   passwd entry;

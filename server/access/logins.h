@@ -11,8 +11,7 @@
 
 namespace roundhouse {
 
-// "" or nothing: the system knows none.
-std::string LoginOf(uid_t uid);
+// nullopt: the system knows none.
 std::optional<uid_t> UidOfLogin(const std::string& login);
 
 }  // namespace roundhouse

@@ -26,7 +26,7 @@ constexpr Rule kRules[] = {
     {v1::RemoveProjectRequest::descriptor, Role::kAdmin, Subject::kServer,
      "project"},
 
-    {v1::ExportCheckpointRequest::descriptor, Role::kMember, Subject::kWeights,
+    {v1::ExportCheckpointRequest::descriptor, Role::kMember, Subject::kServer,
      "source"},
 
     {v1::PreviewDatasetRequest::descriptor, Role::kMember, Subject::kServer,
@@ -60,10 +60,10 @@ constexpr Rule kRules[] = {
      "name"},
 
     {v1::ListModelsRequest::descriptor, Role::kViewer, Subject::kServer, ""},
-    {v1::GetModelRequest::descriptor, Role::kViewer, Subject::kWeights, "name"},
-    {v1::SampleRequest::descriptor, Role::kMember, Subject::kWeights, "model"},
+    {v1::GetModelRequest::descriptor, Role::kViewer, Subject::kServer, "name"},
+    {v1::SampleRequest::descriptor, Role::kMember, Subject::kServer, "model"},
 
-    {v1::PlanTrainingRequest::descriptor, Role::kViewer, Subject::kWeights,
+    {v1::PlanTrainingRequest::descriptor, Role::kViewer, Subject::kServer,
      "model"},
 
     {v1::GetServerRequest::descriptor, Role::kViewer, Subject::kServer, ""},

@@ -32,8 +32,6 @@ enum class Subject {
   // The job that `resource` names; it must be the caller's own, or the caller
   // an admin.
   kOwnJob,
-  // A job, or a directory of the server, that `resource` names.
-  kWeights,
 };
 
 struct Rule {

@@ -12,6 +12,8 @@ absl::StatusOr<std::unique_ptr<Admission>> Admission::Create(
     const AdmissionOptions& options, const JobStore& store) {
   // Checkpoints and outputs of this server's jobs can be named too.
   DataRootsOptions roots = {.roots = options.data_roots,
+                            .owned = options.owned_roots,
+                            .closed = options.room.state_dir,
                             .hub_cache = options.hf_cache};
   const JobPaths paths(options.room.state_dir);
   for (const std::string& own : {paths.jobs(), paths.outputs()}) {

@@ -26,6 +26,7 @@ namespace roundhouse {
 struct AdmissionOptions {
   ServerRoom room;
   std::vector<std::string> data_roots;
+  std::vector<OwnedRoot> owned_roots;
   std::string hf_cache;  // hub_cache.h; "": none
   HelperProgram dataset_helper;
 };

@@ -31,6 +31,9 @@ class AdmissionTest : public testing::Test {
       "max_length: 64\nbatch_size: 4\nmax_steps: 10\nsave_steps: 5\n"
       "output_name: out\n";
 
+  // As without accounts.
+  static inline const Caller kAnyone = {.admin = true};
+
   AdmissionTest() : root_(NewRoot()) {
     for (const char* folder : {"/data/m", "/state"}) {
       std::filesystem::create_directories(root_ + folder);
@@ -66,7 +69,8 @@ class AdmissionTest : public testing::Test {
   }
 
   absl::StatusOr<AdmittedJob> Check(const std::string& text) {
-    return admission_->checker().Check({.text = text, .file_name = "job.yaml"});
+    return admission_->checker().Check(
+        {.text = text, .file_name = "job.yaml", .caller = kAnyone});
   }
   // As a submit does; its AdmittedJob is not kept.
   JobRecord Store(const AdmittedJob& job) {

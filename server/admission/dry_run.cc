@@ -45,7 +45,7 @@ std::string ResumeWarning(const AdmittedJob& job) {
 
 absl::Status MeasureSteps(const AdmittedJob& job, const JobStore& store,
                           const JobPaths& paths, int device_count,
-                          const MayRead& may_read, JobNeeds* needs) {
+                          const Caller& caller, JobNeeds* needs) {
   const JobSpec& spec = job.spec.spec();
   needs->steps = std::max<int64_t>(0, spec.max_steps - job.start_step());
   const std::string resolved = job.spec.ToJson();
@@ -53,7 +53,8 @@ absl::Status MeasureSteps(const AdmittedJob& job, const JobStore& store,
                    store.List({}, std::nullopt, kJobsLookedAt));
   const auto devices = static_cast<size_t>(device_count);
   for (const JobRecord& listed : page.jobs) {
-    if (!may_read(listed).ok() || listed.progress.step < kFewestMeasuredSteps ||
+    if (caller.RoleIn(listed.project) < Role::kViewer ||
+        listed.progress.step < kFewestMeasuredSteps ||
         listed.progress.device_use.size() != devices) {
       continue;
     }
@@ -78,7 +79,7 @@ absl::StatusOr<DryRunResult> DryRunOf(const AdmittedJob& checked,
                                       const std::string& text,
                                       const JobStore& store,
                                       const JobPaths& paths, int device_count,
-                                      const MayRead& may_read) {
+                                      const Caller& caller) {
   const JobSpec& spec = checked.spec.spec();
   DryRunResult dry;
   dry.job.text = text;
@@ -97,7 +98,7 @@ absl::StatusOr<DryRunResult> DryRunOf(const AdmittedJob& checked,
                              ? ParameterCount(checked.model.config) + trained
                              : trained;
   RETURN_IF_ERROR(
-      MeasureSteps(checked, store, paths, device_count, may_read, &dry.needs));
+      MeasureSteps(checked, store, paths, device_count, caller, &dry.needs));
   dry.first_sequence = {.dataset = spec.dataset,
                         .model_name_or_path = spec.model_name_or_path,
                         .max_length = checked.spec.max_length(),

@@ -22,7 +22,7 @@ absl::StatusOr<DryRunResult> DryRunOf(const AdmittedJob& job,
                                       const std::string& text,
                                       const JobStore& store,
                                       const JobPaths& paths, int device_count,
-                                      const MayRead& may_read);
+                                      const Caller& caller);
 
 }  // namespace roundhouse
 

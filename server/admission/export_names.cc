@@ -48,20 +48,21 @@ absl::Status CheckExported(const FileOpener& files, const std::string& path) {
 
 }  // namespace
 
-absl::StatusOr<std::string> ExportNames::Source(
-    const std::string& source) const {
-  ASSIGN_OR_RETURN(const NamedWeights found,
-                   names_.FindWeights("source", source, PathKind::kDirectory));
-  if (!found.path.empty()) return found.path;
+absl::StatusOr<NamedWeights> ExportNames::Source(const std::string& source,
+                                                 const NameUser& user) const {
+  ASSIGN_OR_RETURN(
+      NamedWeights found,
+      names_.FindWeights("source", source, PathKind::kDirectory, user));
+  if (!found.path.empty()) return found;
   return absl::FailedPreconditionError(
       absl::StrCat(found.job->id, " is ", JobStateName(found.job->state),
                    " and has no output; ", names_.CheckpointsText(*found.job)));
 }
 
-absl::StatusOr<std::string> ExportNames::Output(
-    const std::string& output) const {
+absl::StatusOr<std::string> ExportNames::Output(const std::string& output,
+                                                const NameUser& user) const {
   // As Create has them: jobs, then outputs, after the data roots.
-  const std::string& outputs = roots_.roots().back();
+  const std::string outputs = roots_.roots().back();
   const fs::path given(output);
   const std::string name = given.filename().string();
   if (!IsOutputName(name)) {
@@ -74,7 +75,7 @@ absl::StatusOr<std::string> ExportNames::Output(
   }
   std::string parent = outputs;
   if (given.has_parent_path()) {
-    ASSIGN_OR_RETURN(parent, OutputFolder(given.parent_path().string()));
+    ASSIGN_OR_RETURN(parent, OutputFolder(given.parent_path().string(), user));
   }
   const std::string path = absl::StrCat(parent == "/" ? "" : parent, "/", name);
   std::error_code error;
@@ -92,8 +93,9 @@ absl::StatusOr<std::string> ExportNames::Output(
 }
 
 absl::StatusOr<std::string> ExportNames::OutputFolder(
-    const std::string& parent) const {
-  const auto found = roots_.Resolve("output", parent, PathKind::kDirectory);
+    const std::string& parent, const NameUser& user) const {
+  const auto found = roots_.Resolve("output", parent, PathKind::kDirectory,
+                                    RootsOf(user.caller, user.role));
   if (ErrorReason(found.status()) == FieldReason::kPathNotFound) {
     return Refused(
         "output",
@@ -111,7 +113,7 @@ absl::StatusOr<std::string> ExportNames::OutputFolder(
 
 absl::Status ExportNames::CheckOutputIn(const std::string& parent,
                                         const std::string& name) const {
-  const std::string& outputs = roots_.roots().back();
+  const std::string outputs = roots_.roots().back();
   const std::string state = fs::path(outputs).parent_path().string();
   if (parent == outputs) {
     RETURN_IF_ERROR(checker_.CheckOutputName(name));
@@ -125,11 +127,22 @@ absl::Status ExportNames::CheckOutputIn(const std::string& parent,
   return absl::OkStatus();
 }
 
+absl::StatusOr<OutputMark> ExportNames::MarkOf(const NamedWeights& source,
+                                               const NameUser& user) const {
+  if (source.job.has_value()) return OutputMark{.project = source.job->project};
+  ASSIGN_OR_RETURN(OutputMark mark, names_.OwnerOf(source.path));
+  mark.job_uid.clear();  // an export takes no job's place
+  if (mark.project.empty()) mark.user = user.caller.owner();
+  return mark;
+}
+
 absl::StatusOr<ExportPlan> ExportNames::Plan(
     const ExportRequest& request) const {
+  const NameUser user = {request.caller};
+  ASSIGN_OR_RETURN(const NamedWeights source, Source(request.source, user));
   ExportRequest located = request;
-  ASSIGN_OR_RETURN(located.source, Source(request.source));
-  ASSIGN_OR_RETURN(located.output, Output(request.output));
+  located.source = source.path;
+  ASSIGN_OR_RETURN(located.output, Output(request.output, user));
   if (roots_.IsThere(absl::StrCat(located.source, "/", kManifestName))) {
     const absl::Status whole = CheckExported(roots_, located.source);
     if (absl::IsUnavailable(whole)) return whole;
@@ -139,10 +152,18 @@ absl::StatusOr<ExportPlan> ExportNames::Plan(
                         std::string(whole.message()));
     }
   }
-  return PlanExport(
-      located, {.files = &roots_, .find_base = [this](const std::string& name) {
-                  return names_.ResolvePath(kBaseModel, name, PathKind::kModel);
-                }});
+  const PathResolver resolve = names_.resolver(user);
+  ASSIGN_OR_RETURN(
+      ExportPlan plan,
+      PlanExport(located,
+                 {.files = &roots_, .find_base = [&](const std::string& name) {
+                    return resolve(kBaseModel, name, PathKind::kModel);
+                  }}));
+  if (fs::path(located.output).parent_path() == roots_.roots().back()) {
+    ASSIGN_OR_RETURN(const OutputMark mark, MarkOf(source, user));
+    plan.texts[kOutputOwnerName] = ExportOwnerJson(mark);
+  }
+  return plan;
 }
 
 }  // namespace roundhouse

@@ -26,9 +26,15 @@ class ExportNames {
   absl::StatusOr<ExportPlan> Plan(const ExportRequest& request) const;
 
  private:
-  absl::StatusOr<std::string> Source(const std::string& source) const;
-  absl::StatusOr<std::string> Output(const std::string& output) const;
-  absl::StatusOr<std::string> OutputFolder(const std::string& parent) const;
+  absl::StatusOr<NamedWeights> Source(const std::string& source,
+                                      const NameUser& user) const;
+  absl::StatusOr<std::string> Output(const std::string& output,
+                                     const NameUser& user) const;
+  absl::StatusOr<std::string> OutputFolder(const std::string& parent,
+                                           const NameUser& user) const;
+  // Whose the export of these weights is.
+  absl::StatusOr<OutputMark> MarkOf(const NamedWeights& source,
+                                    const NameUser& user) const;
   absl::Status CheckOutputIn(const std::string& parent,
                              const std::string& name) const;
 

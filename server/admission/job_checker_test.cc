@@ -106,7 +106,7 @@ TEST_F(JobCheckerTest, AKeptJobWhoseFilesChangedIsReadAgain) {
 TEST_F(JobCheckerTest, ADryRunSaysWhatTheJobWouldNeed) {
   const AdmittedJob job = *Check(kJob);
   const auto dry =
-      DryRunOf(job, kJob, *store_, admission_->paths(), 2, MayReadAll);
+      DryRunOf(job, kJob, *store_, admission_->paths(), 2, kAnyone);
   ASSERT_TRUE(dry.ok()) << dry.status();
   EXPECT_EQ(dry->needs.steps, 10);
   EXPECT_GT(dry->needs.parameters, 0);

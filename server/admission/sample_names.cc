@@ -33,10 +33,11 @@ absl::Status NoWeights(const JobRecord& job, const JobSpec& spec) {
 
 absl::StatusOr<SampleSource> OpenNamedSample(const WeightNames& names,
                                              const FileOpener& files,
-                                             const std::string& model) {
+                                             const std::string& model,
+                                             const NameUser& user) {
   ASSIGN_OR_RETURN(const NamedWeights found,
-                   names.FindWeights("model", model, PathKind::kModel));
-  const PathResolver resolve = names.resolver();
+                   names.FindWeights("model", model, PathKind::kModel, user));
+  const PathResolver resolve = names.resolver(user);
   if (!found.job.has_value()) {
     return OpenSampleSource(found.path, std::nullopt, files, resolve);
   }

@@ -15,7 +15,8 @@ namespace roundhouse {
 // an adapter.  Errors have the field "model".  Any thread; blocks on the disk.
 absl::StatusOr<SampleSource> OpenNamedSample(const WeightNames& names,
                                              const FileOpener& files,
-                                             const std::string& model);
+                                             const std::string& model,
+                                             const NameUser& user);
 
 }  // namespace roundhouse
 

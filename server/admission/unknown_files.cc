@@ -44,9 +44,10 @@ absl::StatusOr<bool> KnowsOutput(const JobStore& store, const std::string& name,
     if (!job.ok() && !absl::IsNotFound(job)) return job;
     if (!job.ok()) return false;
   }
-  const std::string uid = OutputOwner(path);
+  const std::string uid = ReadOutputMark(path).job_uid;
   if (uid.empty()) return true;  // An export, or made before there were uids.
-  return store.KnowsUid(uid);
+  ASSIGN_OR_RETURN(const auto id, store.FindUid(uid));
+  return id.has_value();
 }
 
 std::string First(const std::vector<std::string>& names) {
@@ -64,8 +65,8 @@ absl::StatusOr<UnknownFiles> FindUnknownFiles(const std::string& state_dir,
   UnknownFiles unknown;
   ASSIGN_OR_RETURN(const auto uids, FoldersIn(state_dir + "/jobs"));
   for (const std::string& uid : uids) {
-    ASSIGN_OR_RETURN(const bool known, store.KnowsUid(uid));
-    if (!known) unknown.jobs.push_back(uid);
+    ASSIGN_OR_RETURN(const auto id, store.FindUid(uid));
+    if (!id.has_value()) unknown.jobs.push_back(uid);
   }
   const std::string outputs = state_dir + "/outputs";
   ASSIGN_OR_RETURN(const auto names, FoldersIn(outputs));

@@ -16,6 +16,7 @@
 #include "server/spec/nearest_path.h"
 #include "server/spec/spec_error.h"
 #include "server/weights/checkpoint.h"
+#include "server/weights/output_owner.h"
 
 namespace roundhouse {
 namespace {
@@ -26,12 +27,18 @@ bool IsMissing(const absl::Status& status) {
   return ErrorReason(status) == FieldReason::kPathNotFound;
 }
 
-// The error as it is where nothing there is called alike.
+// The error as it is where nothing there is called alike.  What lies in the
+// server's own folders is not told, but to admins.
 absl::Status WithNearest(const DataRoots& roots, const std::string& path,
-                         const absl::Status& missing) {
+                         const NameUser& user, const absl::Status& missing) {
   // A pattern is spelt as it is meant.
   const bool pattern = path.find_first_of("*?[") != std::string::npos;
-  const std::string nearest = pattern ? "" : NearestPath(roots, path);
+  const MayUseRoot may = RootsOf(user.caller, user.role);
+  const MayUseRoot told = [&](const RootOwner& owner) {
+    return may(owner) &&
+           (user.caller.admin || owner.kind != RootOwner::Kind::kServer);
+  };
+  const std::string nearest = pattern ? "" : NearestPath(roots, path, told);
   if (nearest.empty()) return missing;
   return RequestError(ErrorReason(missing), ErrorField(missing),
                       absl::StrCat(std::string(missing.message()),
@@ -43,30 +50,100 @@ absl::Status Missing(const std::string& field, absl::string_view what) {
                     what);
 }
 
+absl::Status Refused(const std::string& field, const std::string& why) {
+  return FieldError(absl::StatusCode::kPermissionDenied,
+                    FieldReason::kPermissionDenied, field, why);
+}
+
 }  // namespace
+
+absl::Status WeightNames::MayUse(const std::string& field, const JobRecord& job,
+                                 const NameUser& user) const {
+  const Role has = user.caller.RoleIn(job.project);
+  if (has >= user.role) return absl::OkStatus();
+  return Refused(field,
+                 has == Role::kNone
+                     ? absl::StrCat(job.id, " is in project ", job.project,
+                                    ", in which you have no role")
+                     : absl::StrCat(job.id, " is in project ", job.project,
+                                    ": this takes a ", RoleName(user.role),
+                                    ", and you are a ", RoleName(has)));
+}
+
+absl::StatusOr<OutputMark> WeightNames::OwnerOf(const std::string& path) const {
+  const auto place = roots_.OwnPlaceOf(path);
+  if (!place.has_value() || place->first.empty()) return OutputMark();
+  OutputMark mark{.job_uid = place->first};
+  if (place->root != paths_.jobs()) {
+    mark = ReadOutputMark(absl::StrCat(place->root, "/", place->first));
+  }
+  if (mark.job_uid.empty()) return mark;
+  ASSIGN_OR_RETURN(const auto id, store_.FindUid(mark.job_uid));
+  if (!id.has_value()) return OutputMark();
+  ASSIGN_OR_RETURN(const JobRecord job, store_.Get(*id));
+  return OutputMark{.job_uid = job.uid, .project = job.project};
+}
+
+absl::Status WeightNames::MayUsePath(const std::string& field,
+                                     const std::string& path,
+                                     const NameUser& user) const {
+  if (user.caller.admin || !roots_.OwnPlaceOf(path).has_value()) {
+    return absl::OkStatus();
+  }
+  ASSIGN_OR_RETURN(const OutputMark mark, OwnerOf(path));
+  const Caller& caller = user.caller;
+  if (mark.project.empty()) {
+    const bool his = !mark.user.empty() && (mark.user == caller.owner() ||
+                                            mark.user == caller.principal);
+    return his ? absl::OkStatus() : absl::NotFoundError("");
+  }
+  const Role has = caller.RoleIn(mark.project);
+  if (has >= user.role) return absl::OkStatus();
+  if (has == Role::kNone) return absl::NotFoundError("");
+  return Refused(field, absl::StrCat("\"", path, "\" is project ", mark.project,
+                                     "'s: this takes a ", RoleName(user.role),
+                                     ", and you are a ", RoleName(has)));
+}
 
 absl::StatusOr<std::string> WeightNames::ResolvePath(
     const std::string& field, const std::string& path, PathKind kind,
-    const MayRead& may_read) const {
-  if (!absl::StartsWith(path, kJobPrefix)) {
-    if (kind == PathKind::kModel) {
-      return ResolveModel(field, path, HubNeed::kWhole);
-    }
-    if (kind == PathKind::kModelConfig) {
-      return ResolveModel(field, path, HubNeed::kConfig);
-    }
-    auto found = roots_.Resolve(field, path, kind);
-    return IsMissing(found.status()) ? WithNearest(roots_, path, found.status())
-                                     : found;
+    const NameUser& user) const {
+  if (absl::StartsWith(path, kJobPrefix)) {
+    return ResolveJob(field, path, user);
   }
+  ASSIGN_OR_RETURN(std::string found, Resolve(field, path, kind, user));
+  const absl::Status may = MayUsePath(field, found, user);
+  if (absl::IsNotFound(may)) {
+    const absl::Status none =
+        roots_.NotThere(field, path, RootsOf(user.caller, user.role));
+    return WithNearest(roots_, path, user, none);
+  }
+  RETURN_IF_ERROR(may);
+  return found;
+}
+
+absl::StatusOr<std::string> WeightNames::Resolve(const std::string& field,
+                                                 const std::string& path,
+                                                 PathKind kind,
+                                                 const NameUser& user) const {
+  if (kind == PathKind::kModel) {
+    return ResolveModel(field, path, HubNeed::kWhole, user);
+  }
+  if (kind == PathKind::kModelConfig) {
+    return ResolveModel(field, path, HubNeed::kConfig, user);
+  }
+  auto found =
+      roots_.Resolve(field, path, kind, RootsOf(user.caller, user.role));
+  return IsMissing(found.status())
+             ? WithNearest(roots_, path, user, found.status())
+             : found;
+}
+
+absl::StatusOr<std::string> WeightNames::ResolveJob(
+    const std::string& field, const std::string& path,
+    const NameUser& user) const {
   auto job = FindJob(path.substr(sizeof(kJobPrefix) - 1));
-  if (job.ok()) {
-    const absl::Status may = may_read(*job);
-    if (!may.ok()) {
-      return FieldError(may.code(), FieldReason::kPermissionDenied, field,
-                        std::string(may.message()));
-    }
-  }
+  if (job.ok()) RETURN_IF_ERROR(MayUse(field, *job, user));
   const bool checkpoint = field == "resume_from_checkpoint";
   const std::string found = !job.ok()    ? ""
                             : checkpoint ? job->last_checkpoint_path
@@ -82,19 +159,29 @@ absl::StatusOr<std::string> WeightNames::ResolvePath(
   return found;
 }
 
-absl::StatusOr<std::string> WeightNames::ResolveModel(const std::string& field,
-                                                      const std::string& name,
-                                                      HubNeed need) const {
-  if (hub_.Contains(name)) return hub_.Resolve(field, name, need);
-  auto found = roots_.Resolve(field, name, PathKind::kDirectory);
+absl::StatusOr<std::string> WeightNames::ResolveModel(
+    const std::string& field, const std::string& name, HubNeed need,
+    const NameUser& user) const {
+  const MayUseRoot may = RootsOf(user.caller, user.role);
+  if (hub_.Contains(name)) {
+    ASSIGN_OR_RETURN(const std::string cached, hub_.Resolve(field, name, need));
+    return roots_.Resolve(field, cached, PathKind::kDirectory, may);
+  }
+  auto found = roots_.Resolve(field, name, PathKind::kDirectory, may);
   if (!IsMissing(found.status())) return found;
-  const absl::Status nearest = WithNearest(roots_, name, found.status());
+  const absl::Status nearest = WithNearest(roots_, name, user, found.status());
   const auto hub_name = HubCache::ParseName(name);
   if (!hub_name.has_value()) return nearest;
   // "models/tiny" beside other models is no id on the hub.
   const std::string folder = name.substr(0, name.find('/'));
-  if (roots_.Resolve(field, folder, PathKind::kDirectory).ok()) return nearest;
+  if (roots_.Resolve(field, folder, PathKind::kDirectory, may).ok()) {
+    return nearest;
+  }
   const auto cached = hub_.Find(field, *hub_name, need);
+  // A folder of the cache may be a project's.
+  if (cached.ok()) {
+    return roots_.Resolve(field, *cached, PathKind::kDirectory, may);
+  }
   if (!IsMissing(cached.status())) return cached;
   if (nearest != found.status()) return nearest;
   return RequestError(
@@ -103,12 +190,14 @@ absl::StatusOr<std::string> WeightNames::ResolveModel(const std::string& field,
                    std::string(cached.status().message())));
 }
 
-PathResolver WeightNames::resolver() const {
-  return [this](const std::string& field, const std::string& path,
-                PathKind kind) { return ResolvePath(field, path, kind); };
+PathResolver WeightNames::resolver(const NameUser& user) const {
+  return [this, user](const std::string& field, const std::string& path,
+                      PathKind kind) {
+    return ResolvePath(field, path, kind, user);
+  };
 }
 
-void WeightNames::ResolvePaths(JobFile* file, const MayRead& may_read) const {
+void WeightNames::ResolvePaths(JobFile* file, const NameUser& user) const {
   JobSpec& spec = file->spec();
   const std::tuple<const char*, std::string*, PathKind> fields[] = {
       {"model_name_or_path", &spec.model_name_or_path, PathKind::kModel},
@@ -118,7 +207,7 @@ void WeightNames::ResolvePaths(JobFile* file, const MayRead& may_read) const {
        PathKind::kDirectory}};
   for (const auto& [field, path, kind] : fields) {
     if (path->empty()) continue;
-    auto found = ResolvePath(field, *path, kind, may_read);
+    auto found = ResolvePath(field, *path, kind, user);
     if (found.ok()) {
       *path = *std::move(found);
     } else {
@@ -126,7 +215,7 @@ void WeightNames::ResolvePaths(JobFile* file, const MayRead& may_read) const {
       file->AddFaultOf(found.status());
     }
   }
-  const PathResolver resolve = resolver();
+  const PathResolver resolve = resolver(user);
   for (const auto& [field, paths] :
        {std::pair("dataset", &spec.dataset),
         std::pair("validation_dataset", &spec.validation_dataset)}) {
@@ -144,33 +233,44 @@ absl::StatusOr<JobRecord> WeightNames::FindJob(const std::string& name) const {
   return roundhouse::FindJob(store_, name);
 }
 
-absl::StatusOr<NamedWeights> WeightNames::FindWeights(const std::string& field,
-                                                      const std::string& name,
-                                                      PathKind kind) const {
-  const auto [id, step, must_be_job] = ParseWeightsName(name);
-  auto job = FindJob(id);
-  if (!job.ok()) {
-    if (must_be_job || JobNumber(id).has_value()) {
-      return Missing(field, job.status().message());
-    }
-    auto path = ResolvePath(field, name, kind);
-    if (path.ok()) return NamedWeights{*std::move(path), std::nullopt};
-    if (ErrorReason(path.status()) != FieldReason::kPathNotFound ||
-        absl::StrContains(name, "/")) {
-      return path.status();
-    }
-    const std::string why(path.status().message());
-    return FieldError(FieldReason::kPathNotFound, field,
-                      absl::StrCat("there is no job \"", name, "\", and ",
-                                   absl::StripPrefix(why, field + ": ")));
+absl::StatusOr<NamedWeights> WeightNames::FindWeights(
+    const std::string& field, const std::string& name, PathKind kind,
+    const NameUser& user) const {
+  const WeightsName parsed = ParseWeightsName(name);
+  const bool is_job = parsed.must_be_job || JobNumber(parsed.job).has_value();
+  auto job = FindJob(parsed.job);
+  if (job.ok() && !parsed.project.empty() && parsed.project != job->project) {
+    job = absl::NotFoundError(absl::StrCat("there is no job \"", parsed.job,
+                                           "\" in project ", parsed.project));
   }
-  if (!step.has_value()) return NamedWeights{job->output_path, *job};
-  std::string path = CheckpointPath(paths_.Directory(*job), *step);
-  if (IsDirectory(path)) {
-    return NamedWeights{std::move(path), *job};
+  const absl::Status may =
+      job.ok() ? MayUse(field, *job, user) : absl::OkStatus();
+  if (is_job && !job.ok()) return Missing(field, job.status().message());
+  if (is_job) RETURN_IF_ERROR(may);
+  // Somebody else's output may have the name of a model of his.
+  if (!job.ok() || !may.ok()) return FindPath(field, name, kind, user);
+  if (!parsed.step.has_value()) return NamedWeights{job->output_path, *job};
+  std::string path = CheckpointPath(paths_.Directory(*job), *parsed.step);
+  if (IsDirectory(path)) return NamedWeights{std::move(path), *job};
+  return Missing(
+      field, absl::StrCat(job->id, " has no checkpoint-", *parsed.step, "; ",
+                          CheckpointsText(*job)));
+}
+
+absl::StatusOr<NamedWeights> WeightNames::FindPath(const std::string& field,
+                                                   const std::string& name,
+                                                   PathKind kind,
+                                                   const NameUser& user) const {
+  auto path = ResolvePath(field, name, kind, user);
+  if (path.ok()) return NamedWeights{*std::move(path), std::nullopt};
+  if (ErrorReason(path.status()) != FieldReason::kPathNotFound ||
+      absl::StrContains(name, "/")) {
+    return path.status();
   }
-  return Missing(field, absl::StrCat(job->id, " has no checkpoint-", *step,
-                                     "; ", CheckpointsText(*job)));
+  const std::string why(path.status().message());
+  return FieldError(FieldReason::kPathNotFound, field,
+                    absl::StrCat("there is no job \"", name, "\", and ",
+                                 absl::StripPrefix(why, field + ": ")));
 }
 
 std::string WeightNames::CheckpointsText(const JobRecord& job) const {

@@ -79,12 +79,13 @@ class ApiTestFixture : public testing::Test {
     accounts_ = *Accounts::Load(store_.get());
     engine_ = std::make_unique<FakeEngine>(store_.get());
     StartInspector();
+    std::filesystem::create_directories(dir_ / "models");
+    model_roots_ = *DataRoots::Create({.roots = {dir_ / "models"}});
     catalog_ = std::make_unique<ModelCatalog>(
-        ModelCatalogOptions{.data_roots = {(dir_ / "models").string()},
-                            .state_dir = dir_,
+        ModelCatalogOptions{.state_dir = dir_,
                             .device = {1 << 30},
                             .host_limit_bytes = 100},
-        *store_, AnyFiles(), Resolver());
+        *store_, *model_roots_, Names);
     auto server = ApiServer::Start({.listen = "unix:" + socket_,
                                     .state_dir = dir_,
                                     .metrics = metrics_.get(),
@@ -119,7 +120,7 @@ class ApiTestFixture : public testing::Test {
             .planner = &planner_};
   }
   // Paths mean themselves; "outside" is refused.
-  static PathResolver Resolver() {
+  static PathResolver Names(const Caller&, Role) {
     return [](const std::string& field, const std::string& path,
               PathKind) -> absl::StatusOr<std::string> {
       if (path != "outside") return path;
@@ -131,7 +132,7 @@ class ApiTestFixture : public testing::Test {
     loop_ = *EventLoop::Create();
     inspector_ = std::make_unique<DatasetInspector>(
         *loop_, HelperProgram{.python = "/bin/bash", .script = dir_ / "helper"},
-        files_, Resolver());
+        files_, Names);
     loop_thread_ = std::thread([this] { loop_->Run(); });
   }
   void StopInspector() {
@@ -204,11 +205,12 @@ class ApiTestFixture : public testing::Test {
   // So many submits reach a state directory that is there.
   std::atomic<int> kept_submits_ = std::numeric_limits<int>::max();
   FakeSampler sampler_;
-  const TrainingPlanner planner_{AnyFiles(), Resolver()};
+  const TrainingPlanner planner_{AnyFiles(), Names};
   std::unique_ptr<EventLoop> loop_;
   std::thread loop_thread_;  // runs loop_
   StandInFiles files_;
   std::unique_ptr<DatasetInspector> inspector_;
+  std::unique_ptr<DataRoots> model_roots_;
   std::unique_ptr<ModelCatalog> catalog_;
   std::unique_ptr<ApiServer> server_;
   std::shared_ptr<grpc::Channel> channel_;

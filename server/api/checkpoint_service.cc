@@ -116,8 +116,9 @@ CheckpointService::ExportCheckpoint(
   using Response = v1::ExportCheckpointResponse;
   return BeginStream<Response>(
       door_, context, *request, StreamKind::kExport,
-      [&](const Entered&) -> MadeStream<Response> {
-        ASSIGN_OR_RETURN(const ExportRequest wanted, FromProto(*request));
+      [&](const Entered& entered) -> MadeStream<Response> {
+        ASSIGN_OR_RETURN(ExportRequest wanted, FromProto(*request));
+        wanted.caller = entered.caller;
         return std::make_shared<ExportStream>(door_.pump, context,
                                               engine_->Export(wanted));
       });

@@ -236,10 +236,7 @@ grpc::ServerUnaryReactor* DatasetService::ValidateDataset(
     v1::ValidateDatasetResponse* response) {
   return RunInspection(
       inspector_, door_, context, request,
-      [request, gate = door_.gate](
-          const Entered& entered) -> absl::StatusOr<DatasetQuestion> {
-        RETURN_IF_ERROR(gate->CheckWeights(
-            entered, request->options().model_name_or_path()));
+      [request](const Entered&) -> absl::StatusOr<DatasetQuestion> {
         return Question(request->options());
       },
       [response](const std::string& text) -> absl::Status {
@@ -254,10 +251,7 @@ grpc::ServerUnaryReactor* DatasetService::PreviewDataset(
     v1::PreviewDatasetResponse* response) {
   return RunInspection(
       inspector_, door_, context, request,
-      [request, gate = door_.gate](
-          const Entered& entered) -> absl::StatusOr<DatasetQuestion> {
-        RETURN_IF_ERROR(gate->CheckWeights(
-            entered, request->options().model_name_or_path()));
+      [request](const Entered&) -> absl::StatusOr<DatasetQuestion> {
         DatasetQuestion question = Question(request->options());
         question.samples = request->samples() == 0 ? kDefaultPreviewSamples
                                                    : request->samples();

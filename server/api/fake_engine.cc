@@ -15,7 +15,7 @@ absl::StatusOr<SubmitResult> FakeEngine::Submit(const SubmitRequest& request) {
   ++submits_;
   {
     MutexLock lock(mutex_);
-    principal_ = request.principal;
+    principal_ = request.caller.principal;
   }
   ASSIGN_OR_RETURN(const JobFile file,
                    ReadJobFile(request.text, request.file_name));
@@ -36,7 +36,7 @@ absl::StatusOr<SubmitResult> FakeEngine::Submit(const SubmitRequest& request) {
                                    .resolved = resolved.ToJson(),
                                    .output_name = spec.output_name,
                                    .request_id = request.request_id,
-                                   .principal = request.principal}));
+                                   .principal = request.caller.principal}));
   return SubmitResult{std::move(job), file.warnings()};
 }
 

@@ -44,7 +44,7 @@ class InspectionCall final : public grpc::ServerUnaryReactor {
     ASSIGN_OR_RETURN(const Entered entered,
                      door_.gate->Enter(*context_, *request_));
     ASSIGN_OR_RETURN(DatasetQuestion question, question_(entered));
-    question.principal = entered.caller.principal;
+    question.caller = entered.caller;
     return inspector_->Check(std::move(question));
   }
 

@@ -13,6 +13,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "server/access/caller.h"
 #include "server/dataset/dataset_inspector.h"
 #include "server/observe/device_info.h"
 #include "server/observe/trace.h"
@@ -21,18 +22,12 @@
 
 namespace roundhouse {
 
-// Whether who asks may read what a job made; else why not.
-using MayRead = std::function<absl::Status(const JobRecord&)>;
-inline absl::Status MayReadAll(const JobRecord&) { return absl::OkStatus(); }
-
 struct SubmitRequest {
   std::string text;
   std::string file_name;   // Begins the messages about the text; never empty.
   std::string request_id;  // "": not idempotent.
-  std::string principal;   // who asks: "uid:1000"
-  std::string owner;       // whose the job is
+  Caller caller;           // who asks, and whose the job is
   std::string project = kDefaultProject;
-  MayRead may_read = MayReadAll;
 };
 
 // v1::JobNeeds.

@@ -47,10 +47,8 @@ grpc::ServerUnaryReactor* JobService::CreateFineTuningJob(
   if (request->validate_only()) return DryRun(context, request, response);
   const auto create = [=, this](const Entered& entered) -> absl::Status {
     ASSIGN_OR_RETURN(SubmitRequest submit, FromProto(*request));
-    submit.principal = entered.caller.principal;
-    submit.owner = entered.caller.owner();
+    submit.caller = entered.caller;
     submit.project = entered.project;
-    submit.may_read = entered.reader();
     RETURN_IF_ERROR(check_kept_());
     ASSIGN_OR_RETURN(const SubmitResult made, engine_->Submit(submit));
     RETURN_IF_ERROR(check_kept_());
@@ -69,7 +67,7 @@ grpc::ServerUnaryReactor* JobService::DryRun(
       inspector_, door_, context, request,
       [=, this](const Entered& entered) -> absl::StatusOr<DatasetQuestion> {
         ASSIGN_OR_RETURN(SubmitRequest submit, FromProto(*request));
-        submit.may_read = entered.reader();
+        submit.caller = entered.caller;
         ASSIGN_OR_RETURN(const DryRunResult dry, engine_->DryRun(submit));
         *response = ToProto(dry.job);
         *response->mutable_needs() = ToProto(dry.needs);
@@ -282,7 +280,11 @@ JobService::TraceFineTuningJob(grpc::CallbackServerContext* context,
         }
         return std::make_shared<TraceStream>(
             door_.pump, context,
-            engine_->TraceJob(entered.job->id, request->steps()));
+            engine_->TraceJob(entered.job->id, request->steps()),
+            [store = store_, entered](const std::string& id) {
+              const auto job = store->Get(id);
+              return job.ok() && entered.SeesAllOf(*job);
+            });
       });
 }
 

@@ -40,10 +40,7 @@ grpc::ServerUnaryReactor* ModelService::ListModels(
   return RunUnary(
       context, door_, request,
       [this, response](const Entered& entered) -> absl::Status {
-        ASSIGN_OR_RETURN(const ModelList list,
-                         catalog_->List([&entered](const JobRecord& job) {
-                           return entered.SeesAllOf(job);
-                         }));
+        ASSIGN_OR_RETURN(const ModelList list, catalog_->List(entered.caller));
         for (const ModelInfo& info : list.models) {
           *response->add_models() = ToProto(info, catalog_->host_limit_bytes());
         }
@@ -56,11 +53,13 @@ grpc::ServerUnaryReactor* ModelService::GetModel(
     grpc::CallbackServerContext* context, const v1::GetModelRequest* request,
     v1::Model* response) {
   return RunUnary(
-      context, door_, request, [=, this](const Entered&) -> absl::Status {
+      context, door_, request,
+      [=, this](const Entered& entered) -> absl::Status {
         if (request->name().empty()) {
           return FieldError(FieldReason::kMissingField, "name", "is missing");
         }
-        ASSIGN_OR_RETURN(const ModelInfo info, catalog_->Get(request->name()));
+        ASSIGN_OR_RETURN(const ModelInfo info,
+                         catalog_->Get(request->name(), entered.caller));
         *response = ToProto(info, catalog_->host_limit_bytes());
         return absl::OkStatus();
       });

@@ -177,17 +177,18 @@ grpc::ServerUnaryReactor* PlanService::PlanTraining(
     grpc::CallbackServerContext* context,
     const v1::PlanTrainingRequest* request,
     v1::PlanTrainingResponse* response) {
-  return RunUnary(context, {gate_, &work_, nullptr}, request,
-                  [=, this](const Entered&) -> absl::Status {
-                    if (context->IsCancelled()) {
-                      return absl::CancelledError("the call is gone");
-                    }
-                    ASSIGN_OR_RETURN(const TrainingPlan plan,
-                                     planner_->Plan(Question(*request)));
-                    ASSIGN_OR_RETURN(*response,
-                                     ToProto(plan, request->timeline()));
-                    return absl::OkStatus();
-                  });
+  return RunUnary(
+      context, {gate_, &work_, nullptr}, request,
+      [=, this](const Entered& entered) -> absl::Status {
+        if (context->IsCancelled()) {
+          return absl::CancelledError("the call is gone");
+        }
+        PlanQuestion question = Question(*request);
+        question.caller = entered.caller;
+        ASSIGN_OR_RETURN(const TrainingPlan plan, planner_->Plan(question));
+        ASSIGN_OR_RETURN(*response, ToProto(plan, request->timeline()));
+        return absl::OkStatus();
+      });
 }
 
 }  // namespace roundhouse

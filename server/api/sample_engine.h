@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "server/access/caller.h"
 
 namespace roundhouse {
 
@@ -20,6 +21,7 @@ inline constexpr double kMaxTemperature = 100;
 
 // Within the limits above; at least one prompt.
 struct SampleQuestion {
+  Caller caller;      // who asks
   std::string model;  // a job, or a directory
   std::vector<std::string> prompts;
   int64_t max_new_tokens = kDefaultNewTokens;

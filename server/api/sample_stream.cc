@@ -172,8 +172,9 @@ grpc::ServerWriteReactor<v1::SampleResponse>* BeginSample(
   using Response = v1::SampleResponse;
   return BeginStream<Response>(
       door, context, request, StreamKind::kSample,
-      [&](const Entered&) -> MadeStream<Response> {
-        ASSIGN_OR_RETURN(const SampleQuestion question, FromProto(request));
+      [&](const Entered& entered) -> MadeStream<Response> {
+        ASSIGN_OR_RETURN(SampleQuestion question, FromProto(request));
+        question.caller = entered.caller;
         auto mailbox = std::make_shared<Mailbox>(door.pump);
         const absl::Status taken =
             door.queue->Run(*context, [engine, question, mailbox] {

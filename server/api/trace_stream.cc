@@ -17,6 +17,9 @@ constexpr const char* kHostTracks[] = {"host:gather", "host:reduce",
 constexpr int kTracksOfDevice = 4;
 static_assert(static_cast<int>(TraceTrack::kGather) == kTracksOfDevice);
 
+// What a job did that is not shown.
+constexpr char kHiddenKind[] = "other";
+
 int64_t Earliest(const Trace& trace) {
   int64_t earliest_ns = trace.started_ns;
   for (const TracedDevice& device : trace.devices) {
@@ -30,8 +33,11 @@ int64_t Earliest(const Trace& trace) {
 
 }  // namespace
 
-TraceParts::TraceParts(std::shared_ptr<const Trace> trace)
+TraceParts::TraceParts(std::shared_ptr<const Trace> trace,
+                       const ShowsJob& shows)
     : trace_(std::move(trace)), origin_ns_(Earliest(*trace_)) {
+  for (const std::string& job : trace_->jobs) shown_.push_back(shows(job));
+  kinds_.emplace(kHiddenKind, 0);
   for (const TraceInterval& interval : trace_->intervals) {
     kinds_.emplace(interval.kind, static_cast<int>(kinds_.size()));
   }
@@ -83,14 +89,19 @@ void TraceParts::PutHead(v1::TraceFineTuningJobResponse* out) const {
 void TraceParts::Put(const TraceInterval& interval,
                      v1::TimelineInterval* out) const {
   out->set_resource(Resource(interval));
+  out->set_start_ns(interval.started_ns - origin_ns_);
+  out->set_length_ns(interval.ended_ns - interval.started_ns);
+  if (interval.job >= 0) out->set_job(interval.job);
+  if (interval.job >= 0 && !shown_[static_cast<size_t>(interval.job)]) {
+    out->set_kind(kinds_.at(kHiddenKind));
+    out->set_micro_batch(-1);
+    return;
+  }
   out->set_kind(kinds_.at(interval.kind));
   out->set_layer_begin(interval.layer_begin);
   out->set_layer_end(interval.layer_end);
   out->set_micro_batch(interval.micro_batch);
-  out->set_start_ns(interval.started_ns - origin_ns_);
-  out->set_length_ns(interval.ended_ns - interval.started_ns);
   out->set_bytes(static_cast<int64_t>(interval.bytes));
-  if (interval.job >= 0) out->set_job(interval.job);
   out->set_step(interval.step);
   out->set_slot(static_cast<int64_t>(interval.slot));
   if (interval.unit >= 0) out->set_unit(interval.unit);
@@ -112,8 +123,10 @@ bool TraceParts::Next(v1::TraceFineTuningJobResponse* out) {
 }
 
 TraceStream::TraceStream(StreamPump* pump, grpc::CallbackServerContext* context,
-                         std::shared_ptr<TraceTask> task)
-    : PumpedWriter(pump, context), task_(std::move(task)) {}
+                         std::shared_ptr<TraceTask> task, ShowsJob shows)
+    : PumpedWriter(pump, context),
+      task_(std::move(task)),
+      shows_(std::move(shows)) {}
 
 TraceStream::~TraceStream() { task_->Cancel(); }
 
@@ -130,7 +143,7 @@ absl::StatusOr<NextMessage> TraceStream::Next(
       return NextMessage::kSend;
     }
     ASSIGN_OR_RETURN(auto trace, *result);
-    parts_ = std::make_unique<TraceParts>(std::move(trace));
+    parts_ = std::make_unique<TraceParts>(std::move(trace), shows_);
   }
   return parts_->Next(out) ? NextMessage::kSend : NextMessage::kEnd;
 }

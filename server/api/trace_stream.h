@@ -4,9 +4,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -20,10 +22,14 @@ namespace roundhouse {
 // In one message: some 1.5 MB, a message has at most 4 MiB.
 inline constexpr size_t kMaxPartIntervals = 20'000;
 
-// A trace as messages.  Thread-compatible.
+// Whether whoever asks sees all of a job, by its id.
+using ShowsJob = std::function<bool(const std::string& id)>;
+
+// A trace as messages.  Of a job that is not shown it has when it computed and
+// copied, and not what.  Thread-compatible.
 class TraceParts {
  public:
-  explicit TraceParts(std::shared_ptr<const Trace> trace);
+  TraceParts(std::shared_ptr<const Trace> trace, const ShowsJob& shows);
 
   // The first one has all but intervals.  False: there are no more.
   bool Next(v1::TraceFineTuningJobResponse* out);
@@ -37,6 +43,7 @@ class TraceParts {
   const std::shared_ptr<const Trace> trace_;
   int64_t origin_ns_;  // the timeline's start
   std::map<absl::string_view, int> kinds_;
+  std::vector<bool> shown_;  // of each job
   bool begun_ = false;
   size_t next_ = 0;  // interval
 };
@@ -45,7 +52,7 @@ class TraceParts {
 class TraceStream final : public PumpedWriter<v1::TraceFineTuningJobResponse> {
  public:
   TraceStream(StreamPump* pump, grpc::CallbackServerContext* context,
-              std::shared_ptr<TraceTask> task);
+              std::shared_ptr<TraceTask> task, ShowsJob shows);
   ~TraceStream() override;
 
  protected:
@@ -54,6 +61,7 @@ class TraceStream final : public PumpedWriter<v1::TraceFineTuningJobResponse> {
 
  private:
   const std::shared_ptr<TraceTask> task_;
+  const ShowsJob shows_;
   int64_t sent_steps_ = -1;
   std::unique_ptr<TraceParts> parts_;  // null: it is recorded
 };

@@ -77,6 +77,7 @@ std::shared_ptr<Trace> Example(size_t intervals) {
 }
 
 TEST_F(TraceStreamTest, StepsAndThenTheTraceInParts) {
+  MustCreate();  // job-2, whose owner asks
   const auto reader = Begin("job-1", 3);
   const auto task = engine_->AwaitTraceTask();
   EXPECT_EQ(engine_->trace_request(), "job-1 3");
@@ -124,6 +125,26 @@ TEST_F(TraceStreamTest, StepsAndThenTheTraceInParts) {
   EXPECT_EQ(timeline.resources(update.resource()), "host:optimizer");
   EXPECT_TRUE(update.has_unit());
   EXPECT_EQ(update.micro_batch(), -1);
+}
+
+TEST(TracePartsTest, OfAJobThatIsNotShownItHasTheTimesAlone) {
+  TraceParts parts(Example(1),
+                   [](const std::string& id) { return id == "job-1"; });
+  v1::TraceFineTuningJobResponse head, rest;
+  ASSERT_TRUE(parts.Next(&head));
+  ASSERT_TRUE(parts.Next(&rest));
+  EXPECT_EQ(head.timeline().jobs(1), "job-2");
+  const v1::TimelineInterval& copy = rest.timeline().intervals(0);
+  EXPECT_EQ(copy.job(), 1);
+  EXPECT_EQ(copy.length_ns(), 1);
+  EXPECT_EQ(head.timeline().kinds(copy.kind()), "other");
+  EXPECT_EQ(copy.layer_end(), 0);
+  EXPECT_EQ(copy.micro_batch(), -1);
+  EXPECT_EQ(copy.bytes(), 0);
+  EXPECT_EQ(copy.step(), 0);
+  EXPECT_EQ(copy.slot(), 0);
+  EXPECT_FALSE(copy.has_unit());
+  EXPECT_TRUE(rest.timeline().intervals(1).has_unit());
 }
 
 TEST_F(TraceStreamTest, ItsErrorIsTheCalls) {

@@ -201,8 +201,9 @@ absl::Status TooManyWait(const std::string& whose) {
 absl::Status CheckRoom(const HelperLanes& lanes,
                        const DatasetQuestion& question) {
   const HelperLane lane = LaneOf(question);
-  if (!question.principal.empty() &&
-      lanes.Waiting(lane, question.principal) >= kWaitingInspectionsEach) {
+  if (!question.caller.principal.empty() &&
+      lanes.Waiting(lane, question.caller.principal) >=
+          kWaitingInspectionsEach) {
     return TooManyWait(
         absl::StrCat(kWaitingInspectionsEach, " of your requests"));
   }
@@ -252,12 +253,11 @@ struct DatasetInspector::Inspection {
 
 DatasetInspector::DatasetInspector(EventLoop& loop,
                                    const HelperProgram& program,
-                                   const FileOpener& files,
-                                   PathResolver resolve)
+                                   const FileOpener& files, NamesOf names)
     : loop_(loop),
       program_(program),
       files_(files),
-      resolve_(std::move(resolve)),
+      names_(std::move(names)),
       lanes_({.short_running = kShortInspections,
               .long_running = kLongInspections,
               .running_each = kInspectionsEach}) {}
@@ -284,15 +284,16 @@ absl::StatusOr<DatasetQuestion> DatasetInspector::Check(
   RETURN_IF_ERROR(CheckRows(question));
   RETURN_IF_ERROR(CheckWords(question));
   RETURN_IF_ERROR(CheckColumns(question.columns));
-  ASSIGN_OR_RETURN(question.dataset, FindDataFiles(resolve_, files_, "dataset",
-                                                   question.dataset));
+  const PathResolver resolve = names_(question.caller, Role::kMember);
+  ASSIGN_OR_RETURN(question.dataset,
+                   FindDataFiles(resolve, files_, "dataset", question.dataset));
   ASSIGN_OR_RETURN(question.validation_dataset,
-                   FindDataFiles(resolve_, files_, "validation_dataset",
+                   FindDataFiles(resolve, files_, "validation_dataset",
                                  question.validation_dataset));
   const std::string given_model = question.model_name_or_path;
   ASSIGN_OR_RETURN(question.model_name_or_path,
-                   resolve_("model_name_or_path", question.model_name_or_path,
-                            PathKind::kModel));
+                   resolve("model_name_or_path", question.model_name_or_path,
+                           PathKind::kModel));
   RETURN_IF_ERROR(
       CheckTokenizer(files_, question.model_name_or_path, given_model));
   RETURN_IF_ERROR(TakeMaxLength(files_, &question));
@@ -326,7 +327,7 @@ void DatasetInspector::Admit(InspectionId id,
   const DatasetQuestion& question = inspection->question;
   const absl::Status room = CheckRoom(lanes_, question);
   if (!room.ok()) return inspection->done(room);
-  lanes_.Add(absl::StrCat(id), LaneOf(question), question.principal);
+  lanes_.Add(absl::StrCat(id), LaneOf(question), question.caller.principal);
   inspections_[id] = std::move(inspection);
   StartThoseNext();
 }

@@ -17,6 +17,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "server/access/caller.h"
+#include "server/access/names_of.h"
 #include "server/dataset/dataset_helper.h"
 #include "server/dataset/given_files.h"
 #include "server/dataset/helper_lanes.h"
@@ -49,8 +51,8 @@ struct DatasetQuestion {
   // empty: what validation_split holds out.
   std::vector<std::string> validation_dataset;
   bool with_validation = false;
-  int samples = 0;        // to show; 0: read all and count
-  std::string principal;  // who asks; "": not known
+  int samples = 0;  // to show; 0: read all and count
+  Caller caller;    // who asks
   // As Check found it.
   uint64_t dataset_bytes = 0;
   std::vector<GivenFile> given;
@@ -67,10 +69,10 @@ class DatasetInspector {
   // daemon stops, or no child can be started now) or INTERNAL.
   using Done = std::function<void(absl::StatusOr<std::string>)>;
 
-  // `loop` and `files`, which opens what `resolve` names, outlive the
+  // `loop` and `files`, which opens what `names` finds, outlive the
   // inspector.
   DatasetInspector(EventLoop& loop, const HelperProgram& program,
-                   const FileOpener& files, PathResolver resolve);
+                   const FileOpener& files, NamesOf names);
   // REQUIRES: the loop has ended.  Stop().
   ~DatasetInspector();
   DatasetInspector(const DatasetInspector&) = delete;
@@ -109,7 +111,7 @@ class DatasetInspector {
   EventLoop& loop_;
   const HelperProgram program_;
   const FileOpener& files_;
-  const PathResolver resolve_;
+  const NamesOf names_;
   std::atomic<InspectionId> next_id_ = 1;
   HelperLanes lanes_;
   std::map<InspectionId, std::unique_ptr<Inspection>> inspections_;

@@ -53,11 +53,12 @@ class DatasetInspectorTest : public testing::Test {
                       .script = root_ + "/helper",
                       .silence_limit = silence_limit,
                       .total_limit = total_limit},
-        AnyFiles(),
-        [this](const std::string& field, const std::string& path,
-               PathKind) -> absl::StatusOr<std::string> {
-          if (path != "nowhere") return absl::StrCat(root_, "/", path);
-          return FieldError(FieldReason::kPathNotFound, field, "nowhere");
+        AnyFiles(), [this](const Caller&, Role) -> PathResolver {
+          return [this](const std::string& field, const std::string& path,
+                        PathKind) -> absl::StatusOr<std::string> {
+            if (path != "nowhere") return absl::StrCat(root_, "/", path);
+            return FieldError(FieldReason::kPathNotFound, field, "nowhere");
+          };
         });
   }
 
@@ -347,12 +348,12 @@ TEST_F(DatasetInspectorTest, OneMoreThanMayWaitIsRefused) {
   Make("exec sleep 1000");
   wanted_ = 2;
   DatasetQuestion question = Question();
-  question.principal = "uid:1";
+  question.caller.principal = "uid:1";
   for (size_t i = 0; i < kInspectionsEach + kWaitingInspectionsEach; ++i) {
     Ask(question);
   }
   const auto own = Ask(question);
-  question.principal = "";
+  question.caller.principal = "";
   const size_t waiting = kWaitingInspections - kWaitingInspectionsEach;
   for (size_t i = kInspectionsEach; i < kShortInspections + waiting; ++i) {
     Ask(question);
@@ -384,7 +385,7 @@ TEST_F(DatasetInspectorTest, NobodyHoldsUpTheOthers) {
                 std::string(kShortDatasetBytes + 1, ' '));
   DatasetQuestion endless = Question();
   endless.dataset = {"endless.jsonl"};
-  endless.principal = "uid:1";
+  endless.caller.principal = "uid:1";
   for (const int samples : {0, 1}) {
     endless.samples = samples;
     for (size_t i = 0; i < kInspectionsEach + 3; ++i) Ask(endless);
@@ -393,7 +394,7 @@ TEST_F(DatasetInspectorTest, NobodyHoldsUpTheOthers) {
   std::vector<DatasetInspector::InspectionId> ids;
   for (const char* other : {"uid:2", "uid:3", ""}) {
     DatasetQuestion question = Question();
-    question.principal = other;
+    question.caller.principal = other;
     question.samples = 1;
     ids.push_back(Ask(question));
   }

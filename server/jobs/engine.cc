@@ -18,6 +18,7 @@ AdmissionOptions OptionsOfAdmission(const EngineOptions& options,
                    .host_bytes = world.arena.limit_bytes(),
                    .state_dir = options.state_dir},
           .data_roots = options.data_roots,
+          .owned_roots = options.owned_roots,
           .hf_cache = options.hf_cache,
           .dataset_helper = {.python = options.python,
                              .script = options.prepare_script,
@@ -97,9 +98,9 @@ void Engine::MakeSampler() {
           .program = admission_->helpers().TextProgram(),
           .files_line = &running_.files_line(),
           .open =
-              [this](const std::string& model) {
+              [this](const SampleQuestion& question) {
                 return OpenNamedSample(admission_->names(), admission_->roots(),
-                                       model);
+                                       question.model, {question.caller});
               },
           .reserved_bytes = [this] { return running_.TableBytes(); }});
   running_.set_sampler(sampler_.get());

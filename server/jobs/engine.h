@@ -58,6 +58,7 @@ namespace roundhouse {
 struct EngineOptions {
   std::string state_dir;
   std::vector<std::string> data_roots;
+  std::vector<OwnedRoot> owned_roots;
   std::string hf_cache;  // hub_cache.h; "": none
   std::string python;
   std::string prepare_script;
@@ -93,10 +94,12 @@ class Engine final : public JobEngine {
   // Ends the running step, checkpoints, starts nothing more; then `drained`.
   void Drain(std::function<void()> drained);
 
-  // WeightNames::ResolvePath.  Any thread.
-  PathResolver resolver() const { return admission_->names().resolver(); }
+  // WeightNames::resolver.  Any thread.
+  PathResolver NamesOf(const Caller& caller, Role role) const {
+    return admission_->names().resolver({caller, role});
+  }
   // Opens what it names.  Any thread.
-  const FileOpener& files() const { return admission_->roots(); }
+  const DataRoots& files() const { return admission_->roots(); }
   // Any thread.
   SampleEngine& sampler() { return *sampler_; }
   // For WorkerPool::Start.

@@ -20,7 +20,11 @@ absl::Status CheckRetry(const JobRecord& made, const SubmitRequest& request) {
                       absl::StrCat("was used for a job of project ",
                                    made.project, "; take a new one"));
   }
-  return request.may_read(made);
+  if (request.caller.RoleIn(made.project) >= Role::kViewer) {
+    return absl::OkStatus();
+  }
+  return absl::PermissionDeniedError(absl::StrCat(
+      made.id, " is in project ", made.project, ", in which you have no role"));
 }
 
 }  // namespace
@@ -29,12 +33,12 @@ absl::StatusOr<DryRunResult> Engine::DryRun(const SubmitRequest& request) {
   ASSIGN_OR_RETURN(const AdmittedJob checked,
                    admission_->checker().Check(request));
   return DryRunOf(checked, request.text, world_.store, admission_->paths(),
-                  world_.pool.device_count(), request.may_read);
+                  world_.pool.device_count(), request.caller);
 }
 
 absl::StatusOr<SubmitResult> Engine::Submit(const SubmitRequest& request) {
   ASSIGN_OR_RETURN(const auto known,
-                   world_.store.FindRequest(request.principal,
+                   world_.store.FindRequest(request.caller.principal,
                                             request.request_id, request.text));
   if (known.has_value()) {
     RETURN_IF_ERROR(CheckRetry(*known, request));
@@ -58,8 +62,8 @@ absl::StatusOr<SubmitResult> Engine::Submit(const SubmitRequest& request) {
   job.files = SourceFilesToJson(checked->files);
   job.output_name = checked->spec.spec().output_name;
   job.request_id = request.request_id;
-  job.principal = request.principal;
-  job.owner = request.owner;
+  job.principal = request.caller.principal;
+  job.owner = request.caller.owner();
   job.project = request.project;
   bool created = false;
   absl::StatusOr<JobRecord> record = world_.store.Create(job, &created);

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/byte_text.h"
 #include "base/dtype.h"
+#include "base/files/open_limit.h"
 #include "base/model/directory.h"
 #include "base/model/family.h"
 #include "base/model/parameters.h"
@@ -23,21 +24,25 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool HoldsModel(const fs::path& folder) {
+// A link to a file that may not be opened says nothing of it.
+bool HasFile(const FileOpener& files, const fs::path& path) {
   std::error_code error;
-  return fs::is_regular_file(folder / "config.json", error) ||
-         fs::is_regular_file(folder / kAdapterConfigName, error);
+  const fs::file_type type = fs::symlink_status(path, error).type();
+  return type == fs::file_type::regular ||
+         (type == fs::file_type::symlink && files.Open(path.string()).ok());
 }
 
 // Depth first, a folder's children by name.
 class Walk {
  public:
-  explicit Walk(std::string left_out) : left_out_(std::move(left_out)) {}
+  Walk(const FileOpener& files, std::vector<std::string> left_out)
+      : files_(files), left_out_(std::move(left_out)) {}
 
   void Visit(const fs::path& folder, int depth) {
-    if (folder == left_out_ || Full()) return;
+    if (IsLeftOut(folder) || Full()) return;
     ++looked_at_;
-    if (HoldsModel(folder)) {
+    if (HasFile(files_, folder / "config.json") ||
+        HasFile(files_, folder / kAdapterConfigName)) {
       found_.paths.push_back(folder.string());
       return;
     }
@@ -52,6 +57,11 @@ class Walk {
   ModelFolders Take() { return std::move(found_); }
 
  private:
+  bool IsLeftOut(const fs::path& folder) const {
+    return std::find(left_out_.begin(), left_out_.end(), folder.string()) !=
+           left_out_.end();
+  }
+
   bool Full() {
     const bool full = found_.paths.size() >= kMaxListedModels ||
                       looked_at_ >= kMaxFoldersLookedAt;
@@ -78,7 +88,8 @@ class Walk {
     return children;
   }
 
-  const std::string left_out_;
+  const FileOpener& files_;
+  const std::vector<std::string> left_out_;
   ModelFolders found_;
   int64_t looked_at_ = 0;
 };
@@ -106,9 +117,10 @@ absl::Status DescribeAdapter(const FileOpener& files, ModelInfo* info) {
 
 }  // namespace
 
-ModelFolders FindModelFolders(const std::vector<std::string>& roots,
-                              const std::string& left_out) {
-  Walk walk(left_out);
+ModelFolders FindModelFolders(const FileOpener& files,
+                              const std::vector<std::string>& roots,
+                              const std::vector<std::string>& left_out) {
+  Walk walk(files, left_out);
   for (const std::string& root : roots) walk.Visit(root, 0);
   ModelFolders found = walk.Take();
   // One root may lie under another.
@@ -119,12 +131,12 @@ ModelFolders FindModelFolders(const std::vector<std::string>& roots,
 }
 
 ModelCatalog::ModelCatalog(ModelCatalogOptions options, const JobStore& store,
-                           const FileOpener& files, PathResolver resolve)
+                           const DataRoots& files, NamesOf names)
     : options_(std::move(options)),
       files_(files),
       hub_(options_.hf_cache),
       store_(store),
-      resolve_(std::move(resolve)) {}
+      names_(std::move(names)) {}
 
 MethodNeed ModelCatalog::NeedWith(const char* method,
                                   const ModelDirectory& directory) const {
@@ -192,8 +204,7 @@ ModelInfo ModelCatalog::DescribeCached(const std::string& id) const {
   return info;
 }
 
-absl::StatusOr<ModelList> ModelCatalog::List(
-    const std::function<bool(const JobRecord&)>& shows) const {
+absl::StatusOr<ModelList> ModelCatalog::List(const Caller& caller) const {
   ASSIGN_OR_RETURN(
       const JobPage page,
       store_.List({JobState::kSucceeded}, std::nullopt, kMaxListedModels));
@@ -201,13 +212,23 @@ absl::StatusOr<ModelList> ModelCatalog::List(
   list.truncated = page.next_before.has_value();
   for (const JobRecord& job : page.jobs) {
     std::error_code error;
-    if (!shows(job) || !fs::is_directory(job.output_path, error)) continue;
+    if (caller.RoleIn(job.project) < Role::kViewer ||
+        !fs::is_directory(job.output_path, error)) {
+      continue;
+    }
     const std::string& name =
         job.output_name.empty() ? job.id : job.output_name;
     list.models.push_back(Describe("job:" + name, job.output_path));
   }
+  const MayUseRoot may = RootsOf(caller, Role::kViewer);
+  const MayUseRoot looked_at = [&may](const RootOwner& owner) {
+    return owner.kind != RootOwner::Kind::kServer && may(owner);
+  };
+  std::vector<std::string> left_out =
+      files_.roots([&](const RootOwner& owner) { return !looked_at(owner); });
+  left_out.push_back(RealPathWithinLimit(options_.state_dir));
   const ModelFolders found =
-      FindModelFolders(options_.data_roots, options_.state_dir);
+      FindModelFolders(files_, files_.roots(looked_at), left_out);
   list.truncated |= found.truncated;
   for (const std::string& path : found.paths) {
     list.models.push_back(Describe(path, path));
@@ -220,9 +241,11 @@ absl::StatusOr<ModelList> ModelCatalog::List(
   return list;
 }
 
-absl::StatusOr<ModelInfo> ModelCatalog::Get(const std::string& name) const {
+absl::StatusOr<ModelInfo> ModelCatalog::Get(const std::string& name,
+                                            const Caller& caller) const {
+  const PathResolver resolve = names_(caller, Role::kViewer);
   ASSIGN_OR_RETURN(const std::string path,
-                   resolve_("name", name, PathKind::kModel));
+                   resolve("name", name, PathKind::kModel));
   return Describe(name, path);
 }
 

@@ -11,7 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/model/directory.h"
-#include "server/dataset/dataset_inspector.h"
+#include "server/access/names_of.h"
 #include "server/planning/device_room.h"
 #include "server/spec/hub_cache.h"
 #include "server/store/store.h"
@@ -56,11 +56,11 @@ struct ModelFolders {
 // not below another such folder, `left_out`, a symbolic link, a name with a dot
 // before it or that of a directory being written ("tmp-").  What can't be read
 // is passed over.  Blocks on the disk.
-ModelFolders FindModelFolders(const std::vector<std::string>& roots,
-                              const std::string& left_out);
+ModelFolders FindModelFolders(const FileOpener& files,
+                              const std::vector<std::string>& roots,
+                              const std::vector<std::string>& left_out);
 
 struct ModelCatalogOptions {
-  std::vector<std::string> data_roots;
   std::string state_dir;  // its outputs are listed by job
   std::string hf_cache;   // hub_cache.h; "": none
   int device_count = 1;
@@ -73,15 +73,15 @@ class ModelCatalog {
  public:
   // `store` and `files` outlive it.
   ModelCatalog(ModelCatalogOptions options, const JobStore& store,
-               const FileOpener& files, PathResolver resolve);
+               const DataRoots& files, NamesOf names);
 
   // Outputs of jobs, newest first; the folders under the data roots; models of
-  // the Hugging Face cache.  At most kMaxListedModels of each.
-  // With jobs' results that `shows` says yes to.
-  absl::StatusOr<ModelList> List(
-      const std::function<bool(const JobRecord&)>& shows) const;
+  // the Hugging Face cache, as far as `caller` may look at them.  At most
+  // kMaxListedModels of each.
+  absl::StatusOr<ModelList> List(const Caller& caller) const;
   // As model_name_or_path names it; errors as those of a job file.
-  absl::StatusOr<ModelInfo> Get(const std::string& name) const;
+  absl::StatusOr<ModelInfo> Get(const std::string& name,
+                                const Caller& caller) const;
 
   uint64_t host_limit_bytes() const { return options_.host_limit_bytes; }
 
@@ -93,10 +93,10 @@ class ModelCatalog {
                       const ModelDirectory& directory) const;
 
   const ModelCatalogOptions options_;
-  const FileOpener& files_;
+  const DataRoots& files_;
   const HubCache hub_;
   const JobStore& store_;
-  const PathResolver resolve_;
+  const NamesOf names_;
 };
 
 }  // namespace roundhouse

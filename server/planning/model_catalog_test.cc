@@ -26,9 +26,12 @@ class ModelCatalogTest : public testing::Test {
     fs::create_directories(path.parent_path());
     std::ofstream(path) << text;
   }
+  ModelFolders In(const Paths& roots, const std::string& left_out = "") {
+    return FindModelFolders(AnyFiles(), roots, {left_out});
+  }
   Paths Found(const std::string& left_out = "") {
     Paths names;
-    for (const std::string& path : FindModelFolders({root_}, left_out).paths) {
+    for (const std::string& path : In({root_}, left_out).paths) {
       names.push_back(path.substr(root_.size()));
     }
     return names;
@@ -47,8 +50,23 @@ TEST_F(ModelCatalogTest, FoldersOfModelsAndAdapters) {
   Write("other/data.jsonl", "{}");
   fs::create_directory_symlink(root_ + "/b", root_ + "/link");
   EXPECT_EQ(Found(root_ + "/state"), (Paths{"/a", "/b/x"}));
-  EXPECT_EQ(
-      FindModelFolders({root_ + "/b", root_, "/nowhere"}, "").paths.size(), 3);
+  EXPECT_EQ(In({root_ + "/b", root_, "/nowhere"}).paths.size(), 3);
+}
+
+// A link to a file that may not be opened looks like a link to nothing.
+TEST_F(ModelCatalogTest, AModelsFilesLieInItsRoots) {
+  Write("data/m/x", "{}");
+  Write("secret/config.json", "{}");
+  const auto roots = *DataRoots::Create({.roots = {root_ + "/data"}});
+  const auto found = [&] {
+    return FindModelFolders(*roots, roots->roots(), {}).paths.size();
+  };
+  const std::string link = root_ + "/data/m/config.json";
+  fs::create_symlink(root_ + "/secret/config.json", link);
+  EXPECT_EQ(found(), 0);
+  fs::remove(link);
+  fs::create_symlink("x", link);
+  EXPECT_EQ(found(), 1);
 }
 
 TEST_F(ModelCatalogTest, DepthAndCountAreBounded) {
@@ -56,15 +74,15 @@ TEST_F(ModelCatalogTest, DepthAndCountAreBounded) {
   for (int i = 1; i < kMaxModelDepth; ++i) absl::StrAppend(&deep, "/d");
   Write(deep + "/config.json", "{}");
   EXPECT_EQ(Found().size(), 1);
-  EXPECT_FALSE(FindModelFolders({root_}, "").truncated);
+  EXPECT_FALSE(In({root_}).truncated);
   fs::remove(root_ + "/" + deep + "/config.json");
   Write(deep + "/d/config.json", "{}");
   EXPECT_TRUE(Found().empty());
-  EXPECT_TRUE(FindModelFolders({root_}, "").truncated);
+  EXPECT_TRUE(In({root_}).truncated);
   for (size_t i = 0; i <= kMaxListedModels; ++i) {
     Write(absl::StrCat("m", i, "/config.json"), "{}");
   }
-  const ModelFolders found = FindModelFolders({root_}, "");
+  const ModelFolders found = In({root_});
   EXPECT_EQ(found.paths.size(), kMaxListedModels);
   EXPECT_TRUE(found.truncated);
 }

@@ -12,13 +12,15 @@
 
 #include "absl/status/statusor.h"
 #include "scheduler/estimate/step_forecast.h"
-#include "server/dataset/dataset_inspector.h"
+#include "server/access/caller.h"
+#include "server/spec/data_files.h"
 
 namespace roundhouse {
 
 // Names, and what an empty text or 0 means, are those of a job file, but where
 // a line says otherwise.
 struct PlanQuestion {
+  Caller caller;        // who asks
   std::string model;    // a directory, a config.json, job:NAME or a hub id
   std::string devices;  // "8xrtx4090"
   int64_t host_memory_bytes = 0;  // 0: whatever it takes

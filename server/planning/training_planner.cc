@@ -7,7 +7,9 @@ namespace roundhouse {
 absl::StatusOr<TrainingPlan> TrainingPlanner::Plan(
     const PlanQuestion& question) const {
   TrainingPlan plan;
-  ASSIGN_OR_RETURN(plan.question, ReadPlanQuestion(question, files_, resolve_));
+  ASSIGN_OR_RETURN(plan.question,
+                   ReadPlanQuestion(question, files_,
+                                    names_(question.caller, Role::kViewer)));
   ASSIGN_OR_RETURN(plan.forecast, ForecastStep(plan.question));
   return plan;
 }

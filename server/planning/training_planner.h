@@ -10,7 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "scheduler/estimate/step_forecast.h"
-#include "server/dataset/dataset_inspector.h"
+#include "server/access/names_of.h"
 #include "server/planning/plan_question.h"
 
 namespace roundhouse {
@@ -22,9 +22,9 @@ struct TrainingPlan {
 
 class TrainingPlanner {
  public:
-  // `files`, which opens what `resolve` names, outlives it.
-  TrainingPlanner(const FileOpener& files, PathResolver resolve)
-      : files_(files), resolve_(std::move(resolve)) {}
+  // `files`, which opens what `names` finds, outlives it.
+  TrainingPlanner(const FileOpener& files, NamesOf names)
+      : files_(files), names_(std::move(names)) {}
 
   // What does not fit is in the forecast.  Errors as ReadPlanQuestion's, and
   // kInvalidArgument for sizes that cannot be planned for.
@@ -32,7 +32,7 @@ class TrainingPlanner {
 
  private:
   const FileOpener& files_;
-  const PathResolver resolve_;
+  const NamesOf names_;
 };
 
 }  // namespace roundhouse

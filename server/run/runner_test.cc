@@ -28,7 +28,7 @@ TEST_F(RunnerTest, AResultReplacesItsOwnJobsOnly) {
   change_options_ = [](RunnerOptions& options) { options.uid = "abc"; };
   Run("max_steps: 2");
   EXPECT_EQ(outcome_.output_path, mine);
-  EXPECT_EQ(OutputOwner(mine), "abc");
+  EXPECT_EQ(ReadOutputMark(mine).job_uid, "abc");
   WriteTestFile(mine + "/left over", "x");
   Fresh();
   Run("max_steps: 3");
@@ -40,7 +40,7 @@ TEST_F(RunnerTest, AResultReplacesItsOwnJobsOnly) {
     Run("max_steps: 2");
     EXPECT_EQ(outcome_.state, JobState::kSucceeded) << outcome_.message;
     EXPECT_EQ(outcome_.output_path, other);
-    EXPECT_EQ(OutputOwner(other), "abc");
+    EXPECT_EQ(ReadOutputMark(other).job_uid, "abc");
     EXPECT_EQ(ReadTestFile(mine + "/roundhouse.json"), owner);
     EXPECT_FALSE(fs::exists(TemporaryName(mine)));
   }

@@ -37,7 +37,7 @@ void Sampler::Start(const SampleQuestion& question,
         absl::StatusCode::kFailedPrecondition, FieldReason::kNoHealthyDevice,
         "", "this server runs with --devices=none: nothing can be sampled"));
   }
-  auto source = options_.open(question.model);
+  auto source = options_.open(question);
   if (!source.ok()) return sink->OnEnd(source.status());
   sink->OnSource(source->path);
   Waiting waiting{question, *std::move(source), sink};

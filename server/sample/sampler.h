@@ -30,7 +30,7 @@ struct SamplerOptions {
   HelperProgram program;            // prepare_sample.py
   FilesLine* files_line = nullptr;  // outlives the sampler
   // What SampleQuestion::model means; blocks, any thread.
-  std::function<absl::StatusOr<SampleSource>(const std::string&)> open;
+  std::function<absl::StatusOr<SampleSource>(const SampleQuestion&)> open;
   // As SampleRunOptions'.
   std::function<uint64_t()> reserved_bytes = [] { return uint64_t{0}; };
 };

@@ -130,9 +130,9 @@ class SamplerTest : public testing::Test, public WorkerPool::Listener {
         SamplerOptions{
             .program = {.python = "/bin/bash", .script = root_ + "/helper"},
             .files_line = files_line_.get(),
-            .open = [this](const std::string& model)
+            .open = [this](const SampleQuestion& question)
                 -> absl::StatusOr<SampleSource> {
-              if (model != "job-7") {
+              if (question.model != "job-7") {
                 return absl::NotFoundError("no such model");
               }
               SampleSource source = source_;

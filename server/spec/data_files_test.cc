@@ -34,9 +34,11 @@ class DataFilesTest : public testing::Test {
   }
 
   absl::StatusOr<Names> Find(const Names& names) {
-    const PathResolver resolve =
-        [this](const std::string& field, const std::string& path,
-               PathKind kind) { return roots_->Resolve(field, path, kind); };
+    const PathResolver resolve = [this](const std::string& field,
+                                        const std::string& path,
+                                        PathKind kind) {
+      return roots_->Resolve(field, path, kind, UsesEveryRoot);
+    };
     return FindDataFiles(resolve, *roots_, "dataset", names);
   }
 

@@ -129,13 +129,15 @@ absl::StatusOr<std::string> HubCache::Find(const std::string& field,
   const auto cache = DataRoots::Create({.roots = {directory_}});
   if (absl::IsUnavailable(cache.status())) return cache.status();
   if (!cache.ok()) return missing("it");
-  const auto there = (*cache)->Resolve(field, folder, PathKind::kDirectory);
+  const auto there =
+      (*cache)->Resolve(field, folder, PathKind::kDirectory, UsesEveryRoot);
   if (absl::IsUnavailable(there.status())) return there.status();
   if (!there.ok()) return missing("it");
   const std::string branch = name.revision.empty() ? "main" : name.revision;
   const std::string ref = absl::StrCat(folder, "/refs/", branch);
   std::string commit = name.revision;
-  if (const auto file = (*cache)->Resolve(field, ref, PathKind::kFile);
+  if (const auto file =
+          (*cache)->Resolve(field, ref, PathKind::kFile, UsesEveryRoot);
       file.ok()) {
     ASSIGN_OR_RETURN(const std::string text,
                      ReadWholeFile(**cache, *file, kMaxRefBytes));
@@ -145,7 +147,8 @@ absl::StatusOr<std::string> HubCache::Find(const std::string& field,
   if (commit.empty()) return missing(ref);
   const std::string snapshot =
       absl::StrCat(folder, "/", kSnapshots, "/", commit);
-  const auto path = (*cache)->Resolve(field, snapshot, PathKind::kDirectory);
+  const auto path =
+      (*cache)->Resolve(field, snapshot, PathKind::kDirectory, UsesEveryRoot);
   if (absl::IsUnavailable(path.status())) return path.status();
   if (!path.ok()) return missing(snapshot);
   const absl::Status status = CheckSnapshot(*path, need);
@@ -161,8 +164,9 @@ absl::StatusOr<std::string> HubCache::Resolve(const std::string& field,
                                               HubNeed need) const {
   ASSIGN_OR_RETURN(const auto cache,
                    DataRoots::Create({.roots = {directory_}}));
-  ASSIGN_OR_RETURN(const std::string found,
-                   cache->Resolve(field, path, PathKind::kDirectory));
+  ASSIGN_OR_RETURN(
+      const std::string found,
+      cache->Resolve(field, path, PathKind::kDirectory, UsesEveryRoot));
   const absl::Status status = CheckSnapshot(found, need);
   if (status.ok()) return found;
   if (absl::IsUnavailable(status)) return status;

@@ -12,9 +12,10 @@
 namespace roundhouse {
 namespace {
 
-bool IsThere(const DataRoots& roots, const std::string& path) {
+bool IsThere(const DataRoots& roots, const std::string& path,
+             const MayUseRoot& may) {
   for (const PathKind kind : {PathKind::kFile, PathKind::kDirectory}) {
-    if (roots.Resolve("", path, kind).ok()) return true;
+    if (roots.Resolve("", path, kind, may).ok()) return true;
   }
   return false;
 }
@@ -32,25 +33,28 @@ std::vector<std::string> SomeNames(const DataRoots& roots,
 
 // The folders that names beside `parent` + "/" may lie in; "": of the roots.
 std::vector<std::string> FoldersOf(const DataRoots& roots,
-                                   const std::string& parent) {
-  if (parent.empty()) return roots.roots();
-  const auto folder = roots.Resolve("", parent, PathKind::kDirectory);
+                                   const std::string& parent,
+                                   const MayUseRoot& may) {
+  if (parent.empty()) return roots.roots(may);
+  const auto folder = roots.Resolve("", parent, PathKind::kDirectory, may);
   if (!folder.ok()) return {};
   return {*folder};
 }
 
 }  // namespace
 
-std::string NearestPath(const DataRoots& roots, const std::string& path) {
+std::string NearestPath(const DataRoots& roots, const std::string& path,
+                        const MayUseRoot& may) {
   // The first part that is not there.
   size_t begin = 0;
-  for (const std::string& root : roots.roots()) {
+  for (const std::string& root : roots.roots(may)) {
     if (absl::StartsWith(path, root + "/")) begin = root.size() + 1;
   }
   if (begin == 0 && absl::StartsWith(path, "/")) return "";
   size_t end = path.find('/', begin);
-  while (end != std::string::npos &&
-         roots.Resolve("", path.substr(0, end), PathKind::kDirectory).ok()) {
+  while (
+      end != std::string::npos &&
+      roots.Resolve("", path.substr(0, end), PathKind::kDirectory, may).ok()) {
     begin = end + 1;
     end = path.find('/', begin);
   }
@@ -59,10 +63,10 @@ std::string NearestPath(const DataRoots& roots, const std::string& path) {
   const std::string before = path.substr(0, begin);
   const std::string parent = before.substr(0, before.empty() ? 0 : begin - 1);
   if (part.empty()) return "";
-  for (const std::string& folder : FoldersOf(roots, parent)) {
+  for (const std::string& folder : FoldersOf(roots, parent, may)) {
     const std::string nearest = NearestName(part, SomeNames(roots, folder));
     std::string found = absl::StrCat(before, nearest, rest);
-    if (!nearest.empty() && IsThere(roots, found)) return found;
+    if (!nearest.empty() && IsThere(roots, found, may)) return found;
   }
   return "";
 }

@@ -16,8 +16,10 @@ namespace roundhouse {
 inline constexpr size_t kComparedNames = 1000;
 
 // `path` with the one part of it that is not there replaced by the nearest name
-// (base/nearest_name.h) beside it, where that leads to something; else "".
-std::string NearestPath(const DataRoots& roots, const std::string& path);
+// (base/nearest_name.h) beside it, where that leads to something in a root that
+// `may` says yes to; else "".
+std::string NearestPath(const DataRoots& roots, const std::string& path,
+                        const MayUseRoot& may);
 
 }  // namespace roundhouse
 

@@ -30,7 +30,7 @@ class NearestPathTest : public testing::Test {
   ~NearestPathTest() override { fs::remove_all(root_); }
 
   std::string Nearest(const std::string& path) const {
-    return NearestPath(*roots_, path);
+    return NearestPath(*roots_, path, UsesEveryRoot);
   }
 
   const fs::path root_;

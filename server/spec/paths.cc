@@ -7,11 +7,15 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <filesystem>
+#include <map>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "base/files/checked_file.h"
 #include "base/files/open_limit.h"
 #include "base/status.h"
@@ -19,6 +23,10 @@
 
 namespace roundhouse {
 namespace {
+
+std::string FolderOf(const std::string& path) {
+  return std::filesystem::path(path).parent_path().string();
+}
 
 std::string WithoutTrailingSlashes(std::string path) {
   while (path.size() > 1 && path.back() == '/') path.pop_back();
@@ -80,10 +88,13 @@ absl::Status About(const std::string& field, const std::string& path,
       absl::StrCat("\"", path, "\" ", std::string(status.message())));
 }
 
+// Without "." and empty parts; ".." stays, for it may follow a link.
 std::string Join(const std::string& folder, const std::string& relative) {
-  if (relative == ".") return folder;
-  return absl::StrCat(folder, folder == "/" ? "" : "/",
-                      WithoutTrailingSlashes(relative));
+  std::string path = folder == "/" ? "" : folder;
+  for (const absl::string_view part : absl::StrSplit(relative, '/')) {
+    if (!part.empty() && part != ".") absl::StrAppend(&path, "/", part);
+  }
+  return path.empty() ? "/" : path;
 }
 
 // What an open directory is called now, without links, "." and ".."; "": it has
@@ -92,8 +103,11 @@ std::string NameOfOpen(int descriptor) {
   char name[PATH_MAX];
   const ssize_t size = readlink(
       absl::StrCat("/proc/self/fd/", descriptor).c_str(), name, sizeof(name));
-  std::string text(name, size < 0 ? 0 : static_cast<size_t>(size));
-  return absl::EndsWith(text, " (deleted)") ? "" : text;
+  struct stat info;
+  if (size < 0 || fstat(descriptor, &info) != 0 || info.st_nlink == 0) {
+    return "";
+  }
+  return std::string(name, static_cast<size_t>(size));
 }
 
 int OpenFolder(const std::string& name) {
@@ -109,11 +123,31 @@ absl::StatusOr<std::unique_ptr<DataRoots>> DataRoots::Create(
     const DataRootsOptions& options) {
   std::unique_ptr<DataRoots> out(new DataRoots);
   for (const std::string& root : options.roots) {
-    RETURN_IF_ERROR(out->Add(root, Whose::kLab));
+    RETURN_IF_ERROR(out->Add("--data-root", root, {}));
   }
+  for (const OwnedRoot& root : options.owned) {
+    const bool user = root.owner.kind == RootOwner::Kind::kUser;
+    RETURN_IF_ERROR(out->Add(user ? "--user-root" : "--project-root", root.path,
+                             root.owner));
+  }
+  const RootOwner server = {RootOwner::Kind::kServer, ""};
   for (const std::string& root : options.own) {
-    RETURN_IF_ERROR(out->Add(root, Whose::kServer));
+    RETURN_IF_ERROR(out->Add("--state-dir", root, server));
   }
+  if (!options.closed.empty()) {
+    RETURN_IF_ERROR(out->Add("--state-dir", options.closed, server));
+    Root& closed = *out->roots_.back();
+    closed.searched = false;
+    closed.closed = true;
+    for (const auto& root : out->roots_) {
+      if (root.get() == &closed || root->name != closed.name) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat("--data-root: \"", root->given,
+                       "\" is the state directory, which has the daemon's own "
+                       "files"));
+    }
+  }
+  RETURN_IF_ERROR(out->CheckNested());
   if (!options.hub_cache.empty()) {
     auto hub = std::make_unique<Root>();
     hub->given = WithoutTrailingSlashes(options.hub_cache);
@@ -123,23 +157,58 @@ absl::StatusOr<std::unique_ptr<DataRoots>> DataRoots::Create(
   return out;
 }
 
-absl::Status DataRoots::Add(const std::string& given, Whose whose) {
-  const bool own = whose == Whose::kServer;
+absl::Status DataRoots::Add(const char* flag, const std::string& given,
+                            const RootOwner& owner) {
   auto root = std::make_unique<Root>();
   root->given = WithoutTrailingSlashes(given);
-  root->linked = !own;
+  root->owner = owner;
   root->name = RealPathWithinLimit(given);
   root->fd = OpenFolder(root->name);
   if (root->fd < 0 && errno == kOpenHangs) {
     return absl::UnavailableError(
-        absl::StrCat("--data-root: \"", given, "\": ", OpenErrorText(errno)));
+        absl::StrCat(flag, ": \"", given, "\": ", OpenErrorText(errno)));
   }
   if (root->fd < 0) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "--data-root: \"", given, "\" is not a directory that can be opened"));
+        flag, ": \"", given, "\" is not a directory that can be opened"));
   }
-  searched_.push_back(root->name);
+  for (const auto& other : roots_) {
+    if (other->name != root->name || other->owner == owner ||
+        owner.kind == RootOwner::Kind::kServer) {
+      continue;
+    }
+    return absl::InvalidArgumentError(
+        absl::StrCat(flag, ": \"", given,
+                     "\" is a root of somebody else already; a folder belongs "
+                     "to everybody, to one project or to one user"));
+  }
   roots_.push_back(std::move(root));
+  return absl::OkStatus();
+}
+
+// Whoever may rename a root that lies in another one takes it out of its
+// owner's hands: its files then have names of the outer root alone.
+absl::Status DataRoots::CheckNested() const {
+  for (const auto& root : roots_) {
+    if (root->owner.name.empty()) continue;
+    for (std::string folder = FolderOf(root->name); folder != "/";
+         folder = FolderOf(folder)) {
+      struct stat info;
+      if (RootOf(folder) == nullptr) break;
+      if (stat(folder.c_str(), &info) != 0) return OpenError(errno);
+      const bool sticky = (info.st_mode & S_ISVTX) != 0;
+      const bool theirs = info.st_uid != 0 && info.st_uid != geteuid();
+      if (!theirs && (sticky || (info.st_mode & (S_IWGRP | S_IWOTH)) == 0)) {
+        continue;
+      }
+      return absl::InvalidArgumentError(absl::StrCat(
+          root->owner.kind == RootOwner::Kind::kUser ? "--user-root: \""
+                                                     : "--project-root: \"",
+          root->given, "\" lies in ", folder,
+          ", in which others may rename it, and so read it as that folder's; ",
+          theirs ? "give the folder to root" : "chmod +t it", ", or move it"));
+    }
+  }
   return absl::OkStatus();
 }
 
@@ -153,7 +222,7 @@ DataRoots::~DataRoots() {
 int DataRoots::DescriptorOf(const Root& root) const {
   const int known = root.fd.load();
   if (known >= 0 || !root.name.empty()) return known;
-  const int opened = OpenFolder(RealPathWithinLimit(root.given));
+  const int opened = OpenFolder(LateName(root));
   int none = -1;
   if (opened < 0 || root.fd.compare_exchange_strong(none, opened)) {
     return opened;
@@ -163,92 +232,199 @@ int DataRoots::DescriptorOf(const Root& root) const {
 }
 
 std::string DataRoots::NameOf(const Root& root) const {
-  return root.name.empty() ? RealPathWithinLimit(root.given) : root.name;
+  if (!root.name.empty()) return root.name;
+  const int known = root.fd.load();
+  errno = ENOENT;
+  return known >= 0 ? NameOfOpen(known) : LateName(root);
+}
+
+// Whoever makes the folder late must not take another root's place with it.
+std::string DataRoots::LateName(const Root& root) const {
+  std::string real = RealPathWithinLimit(root.given);
+  for (const auto& other : roots_) {
+    if (!real.empty() && !other->name.empty() &&
+        !Below(real, other->name).empty()) {
+      real.clear();
+      errno = ENOENT;
+    }
+  }
+  return real;
+}
+
+std::vector<std::string> DataRoots::roots(const MayUseRoot& may) const {
+  std::vector<std::string> names;
+  for (const auto& root : roots_) {
+    if (root->searched && may(root->owner)) names.push_back(root->name);
+  }
+  return names;
+}
+
+const DataRoots::Root* DataRoots::RootOf(const std::string& path) const {
+  const Root* innermost = nullptr;
+  size_t length = 0;
+  for (const auto& root : roots_) {
+    const std::string name = NameOf(*root);
+    if (name.empty() || name.size() < length || Below(name, path).empty()) {
+      continue;
+    }
+    innermost = root.get();
+    length = name.size();
+  }
+  return innermost;
+}
+
+bool DataRoots::MayLink(const Root& from, const Root& to) {
+  if (&from == &to) return true;
+  if (to.owner.kind == RootOwner::Kind::kServer) return false;
+  return to.owner.kind == RootOwner::Kind::kEverybody || to.owner == from.owner;
+}
+
+std::optional<DataRoots::OwnPlace> DataRoots::OwnPlaceOf(
+    const std::string& path) const {
+  const Root* const root = RootOf(path);
+  if (root == nullptr || root->owner.kind != RootOwner::Kind::kServer) {
+    return std::nullopt;
+  }
+  const std::string below = Below(NameOf(*root), path);
+  return OwnPlace{root->given,
+                  below == "." ? "" : below.substr(0, below.find('/'))};
 }
 
 absl::StatusOr<DataRoots::Place> DataRoots::LookUp(
-    const Root& root, const std::string& relative) const {
+    const Root& root, const std::string& relative,
+    const MayUseRoot& may) const {
+  const std::string path = Join(NameOf(root), relative);
+  const Root* const innermost = RootOf(path);
+  if (innermost == nullptr || innermost == &root) {
+    return LookUpIn(root, relative, may);
+  }
+  // As if it were not there: an absolute name gets to the root itself, too.
+  if (!may(innermost->owner)) return OpenError(ENOENT);
+  return LookUpIn(*innermost, Below(NameOf(*innermost), path), may);
+}
+
+absl::StatusOr<DataRoots::Place> DataRoots::LookUpIn(
+    const Root& root, const std::string& relative,
+    const MayUseRoot& may) const {
+  if (root.closed || !may(root.owner)) return Outside(may);
   const int folder = DescriptorOf(root);
   if (folder < 0) return OpenError(errno == kOpenHangs ? errno : ENOENT);
   const std::string name = NameOf(root);
   const std::string path = Join(name, relative);
   Descriptor found = OpenBeneath(folder, relative, Links::kBeneath);
-  if (found.get() >= 0) return Place{std::move(found), name, path, path};
-  if (errno == EXDEV) return FollowOut(path);
-  return OpenError(errno);
+  if (found.get() < 0) {
+    return errno == EXDEV ? FollowOut(root, path, may) : OpenError(errno);
+  }
+  // Beneath a root lie others, whose owners differ.
+  const std::string real = NameOfOpen(found.get());
+  if (real.empty()) return OpenError(ENOENT);
+  const Root* const reached = RootOf(real);
+  // As where there is nothing: what lies there is not told.
+  if (reached == nullptr || reached->closed) return OpenError(ENOENT);
+  if (reached->owner.kind == RootOwner::Kind::kServer) {
+    return Place{std::move(found), NameOf(*reached), real, real,
+                 reached != &root};
+  }
+  if (!MayLink(root, *reached)) return OpenError(ENOENT);
+  return Place{std::move(found), name, path, path};
 }
 
 // Whether what lies outside is there is not told.
 absl::StatusOr<DataRoots::Place> DataRoots::FollowOut(
-    const std::string& path) const {
+    const Root& from, const std::string& path, const MayUseRoot& may) const {
   const std::string real = RealPathWithinLimit(path);
   if (real.empty() && errno == kOpenHangs) return OpenError(errno);
-  for (const auto& root : roots_) {
-    const std::string name = NameOf(*root);
-    const std::string relative =
-        root->linked && !name.empty() && !real.empty() ? Below(name, real) : "";
-    if (relative.empty()) continue;
-    Descriptor found = OpenBeneath(DescriptorOf(*root), relative, Links::kNone);
-    if (found.get() >= 0) return Place{std::move(found), name, real, path};
-    if (errno == kOpenHangs) return OpenError(errno);
+  const Root* const to = real.empty() ? nullptr : RootOf(real);
+  if (to == nullptr || to->closed || !MayLink(from, *to)) return LeadsOut(may);
+  const std::string name = NameOf(*to);
+  Descriptor found =
+      OpenBeneath(DescriptorOf(*to), Below(name, real), Links::kNone);
+  if (found.get() < 0) {
+    return errno == kOpenHangs ? OpenError(errno) : LeadsOut(may);
   }
+  return Place{std::move(found), name, real, path};
+}
+
+absl::Status DataRoots::LeadsOut(const MayUseRoot& may) const {
   return FieldError(
       FieldReason::kPathOutsideDataRoots, "",
-      absl::StrCat("leads out of the data roots (", RootsText(),
+      absl::StrCat("leads out of the data roots (", RootsText(may),
                    "); where a link is meant to, the server's admin can name "
                    "what it leads to as a data root"));
 }
 
+absl::Status DataRoots::Outside(const MayUseRoot& may) const {
+  return FieldError(
+      FieldReason::kPathOutsideDataRoots, "",
+      absl::StrCat("is outside the data roots (", RootsText(may), ")"));
+}
+
 absl::StatusOr<DataRoots::Place> DataRoots::LookUpAbsolute(
-    const std::string& path) const {
+    const std::string& path, const MayUseRoot& may) const {
   absl::Status missing;
   bool hangs = false;  // a root that may be the one
+  // The rest of the path below each root; the shortest is the innermost's.
+  std::multimap<size_t, std::pair<const Root*, std::string>> below;
   for (const auto& root : roots_) {
     const std::string name = NameOf(*root);
     hangs |= name.empty() && errno == kOpenHangs;
     std::string relative = name.empty() ? "" : Below(name, path);
     if (relative.empty()) relative = Below(root->given, path);
     if (relative.empty()) continue;
-    auto place = LookUp(*root, relative);
+    const size_t length = relative.size();
+    below.emplace(length, std::pair(root.get(), std::move(relative)));
+  }
+  for (const auto& [length, one] : below) {
+    auto place = LookUp(*one.first, one.second, may);
     if (place.ok() || !absl::IsNotFound(place.status())) return place;
     missing = place.status();
   }
   if (hangs) return OpenError(kOpenHangs);
-  if (!missing.ok()) return missing;
-  return FieldError(
-      FieldReason::kPathOutsideDataRoots, "",
-      absl::StrCat("is outside the data roots (", RootsText(), ")"));
+  return missing.ok() ? Outside(may) : missing;
 }
 
-std::string DataRoots::RootsText() const {
+absl::StatusOr<DataRoots::Place> DataRoots::LookUpRelative(
+    const std::string& path, const MayUseRoot& may) const {
+  absl::StatusOr<Place> found = OpenError(ENOENT);
+  for (const auto& root : roots_) {
+    if (!root->searched || !may(root->owner)) continue;
+    found = LookUp(*root, path, may);
+    if (!absl::IsNotFound(found.status())) break;
+  }
+  return found;
+}
+
+std::string DataRoots::RootsText(const MayUseRoot& may) const {
   std::vector<std::string> names;
   for (const auto& root : roots_) {
-    if (root->linked && root->searched) names.push_back(NameOf(*root));
+    if (root->owner.kind != RootOwner::Kind::kServer && root->searched &&
+        may(root->owner)) {
+      names.push_back(NameOf(*root));
+    }
   }
   return absl::StrJoin(names, ", ");
 }
 
+absl::Status DataRoots::NotThere(const std::string& field,
+                                 const std::string& path,
+                                 const MayUseRoot& may) const {
+  const bool absolute = !path.empty() && path[0] == '/';
+  return About(field, path,
+               FieldError(FieldReason::kPathNotFound, "",
+                          absolute ? "does not exist"
+                                   : absl::StrCat("does not exist under the "
+                                                  "data roots (",
+                                                  RootsText(may), ")")));
+}
+
 absl::StatusOr<std::string> DataRoots::Resolve(const std::string& field,
                                                const std::string& path,
-                                               PathKind kind) const {
-  absl::StatusOr<Place> found = OpenError(ENOENT);
-  if (!path.empty() && path[0] == '/') {
-    found = LookUpAbsolute(path);
-  } else {
-    for (const auto& root : roots_) {
-      if (root->searched) found = LookUp(*root, path);
-      if (!absl::IsNotFound(found.status())) break;
-    }
-  }
-  if (absl::IsNotFound(found.status())) {
-    const bool absolute = !path.empty() && path[0] == '/';
-    return About(field, path,
-                 FieldError(FieldReason::kPathNotFound, "",
-                            absolute ? "does not exist"
-                                     : absl::StrCat("does not exist under the "
-                                                    "data roots (",
-                                                    RootsText(), ")")));
-  }
+                                               PathKind kind,
+                                               const MayUseRoot& may) const {
+  const bool absolute = !path.empty() && path[0] == '/';
+  const absl::StatusOr<Place> found =
+      absolute ? LookUpAbsolute(path, may) : LookUpRelative(path, may);
+  if (absl::IsNotFound(found.status())) return NotThere(field, path, may);
   if (absl::IsUnavailable(found.status())) {
     return absl::UnavailableError(
         absl::StrCat(field, ": \"", path, "\" ", found.status().message()));
@@ -263,8 +439,16 @@ absl::StatusOr<std::string> DataRoots::Resolve(const std::string& field,
   return kind == PathKind::kFile ? found->name : found->path;
 }
 
+// A name that Resolve gave leads to the daemon's own by no link.
+absl::StatusOr<DataRoots::Place> DataRoots::LookUpToOpen(
+    const std::string& path) const {
+  auto place = LookUpAbsolute(path, UsesEveryRoot);
+  if (place.ok() && place->by_link) return OpenError(ENOENT);
+  return place;
+}
+
 absl::StatusOr<InputFile> DataRoots::Open(const std::string& path) const {
-  auto place = LookUpAbsolute(path);
+  auto place = LookUpToOpen(path);
   if (!place.ok()) {
     return absl::Status(place.status().code(),
                         absl::StrCat(path, ": ", place.status().message()));
@@ -275,7 +459,7 @@ absl::StatusOr<InputFile> DataRoots::Open(const std::string& path) const {
 
 absl::StatusOr<FoundDirectory> DataRoots::OpenDirectory(
     const std::string& path) const {
-  auto place = LookUpAbsolute(path);
+  auto place = LookUpToOpen(path);
   absl::Status status = place.status();
   if (status.ok()) {
     status = CheckKind(place->descriptor.get(), PathKind::kDirectory);

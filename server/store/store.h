@@ -155,8 +155,9 @@ class JobStore {
       const std::string& name) const;
   // kInvalidArgument naming the job that has it; Create checks the same.
   absl::Status CheckOutputName(const std::string& name) const;
-  // Whether a job has this uid.
-  absl::StatusOr<bool> KnowsUid(const std::string& uid) const;
+  // The id of the job that has this uid.
+  absl::StatusOr<std::optional<std::string>> FindUid(
+      const std::string& uid) const;
   // Jobs in one of `states` (empty: all) with numbers below `before`.
   absl::StatusOr<JobPage> List(const std::vector<JobState>& states,
                                std::optional<int64_t> before, int limit) const;

@@ -58,7 +58,7 @@ absl::Status CheckNumbers(Database* db) {
   ASSIGN_OR_RETURN(
       const int64_t wrong,
       db->QueryInt(
-          "SELECT (SELECT count(*) FROM meta) <> 4 OR EXISTS ("
+          "SELECT (SELECT count(*) FROM meta) <> 5 OR EXISTS ("
           "SELECT 1 FROM (SELECT 'jobs' AS name, 'last_job' AS key,"
           " (SELECT max(number) FROM jobs) AS last UNION ALL "
           "SELECT 'events', 'last_revision', "

@@ -228,8 +228,8 @@ TEST_F(StoreLossTest, SkippedJobNumbersAreNotGiven) {
   ASSERT_TRUE(Open().ok());
   EXPECT_TRUE(store_->findings().empty()) << Finding();
   EXPECT_EQ(Create(), "job-51");
-  EXPECT_TRUE(*store_->KnowsUid(store_->Get("job-51")->uid));
-  EXPECT_FALSE(*store_->KnowsUid("0"));
+  EXPECT_EQ(*store_->FindUid(store_->Get("job-51")->uid), "job-51");
+  EXPECT_EQ(*store_->FindUid("0"), std::nullopt);
 }
 
 TEST_F(StoreLossTest, TheWalStaysShortAndIsEmptyAfterAStart) {

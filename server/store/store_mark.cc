@@ -34,7 +34,9 @@ absl::Status FileError(const std::string& path, const char* doing) {
 std::string Render(const StoreMark& mark) {
   const std::string text =
       absl::StrCat("roundhouse mark: commit ", mark.commit, " job ", mark.job,
-                   " revision ", mark.revision);
+                   " revision ", mark.revision,
+                   mark.accounts == 0 ? ""
+                                      : absl::StrCat(" accounts ", mark.accounts));
   unsigned char digest[SHA256_DIGEST_LENGTH];
   SHA256(reinterpret_cast<const unsigned char*>(text.data()), text.size(),
          digest);
@@ -52,8 +54,9 @@ std::optional<StoreMark> Parse(const std::string& slot) {
   StoreMark mark;
   if (std::sscanf(slot.c_str(),
                   "roundhouse mark: commit %" SCNd64 " job %" SCNd64
-                  " revision %" SCNd64,
-                  &mark.commit, &mark.job, &mark.revision) != 3) {
+                  " revision %" SCNd64 " accounts %" SCNd64,
+                  &mark.commit, &mark.job, &mark.revision,
+                  &mark.accounts) < 3) {
     return std::nullopt;
   }
   if (Render(mark) != slot) return std::nullopt;

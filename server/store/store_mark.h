@@ -8,6 +8,7 @@
 // leaves the other one.  A slot is one line of text with its own SHA-256:
 //
 //   roundhouse mark: commit 17 job 3 revision 41 sha256 5d41...
+//   roundhouse mark: commit 17 job 3 revision 41 accounts 1 sha256 77ac...
 //
 // Thread-compatible.
 #ifndef ROUNDHOUSE_SERVER_STORE_STORE_MARK_H_
@@ -31,6 +32,7 @@ struct StoreMark {
   int64_t commit = 0;    // Commits of the store, ever.
   int64_t job = 0;       // The last job number given.
   int64_t revision = 0;  // The last event's.
+  int64_t accounts = 0;  // 1: there were users, so that not everybody is admin.
   bool operator==(const StoreMark&) const = default;
 };
 

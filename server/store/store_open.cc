@@ -27,6 +27,10 @@ namespace fs = std::filesystem;
 // A store that nobody has written to yet has so many.
 constexpr int64_t kCommitsOfMigration = 1;
 
+constexpr char kUsersLost[] =
+    ": only root and the daemon's own user may call until there are users "
+    "again (roundhouse user add)";
+
 std::string BackupPath(const std::string& path) { return path + ".backup"; }
 
 std::string MarkPath(const std::string& path) {
@@ -83,6 +87,9 @@ std::string LossOf(const StoreMark& tail, const StoreMark& mark,
     absl::StrAppend(&text, "; events lost: ", tail.revision + 1, " to ",
                     mark.revision);
   }
+  if (mark.accounts > tail.accounts) {
+    absl::StrAppend(&text, "; users lost", kUsersLost);
+  }
   return text;
 }
 
@@ -135,11 +142,15 @@ absl::Status CompareWithMark(OpenedStore* store, const std::string& path,
   } else if (was_empty && fs::exists(BackupPath(path), error)) {
     loss = absl::StrCat(path, " was missing and is made anew");
   }
+  const bool users_lost = mark.accounts > tail.accounts;
+  if (loss.empty() && users_lost) {
+    loss = absl::StrCat(path, " has no users, but there were some", kUsersLost);
+  }
   if (!loss.empty()) {
     RETURN_IF_ERROR(KeepBackup(path, now, &loss));
     store->findings.push_back(std::move(loss));
   }
-  if (mark.commit > tail.commit) {
+  if (mark.commit > tail.commit || users_lost) {
     RETURN_IF_ERROR(SkipLost(store->db.get(), mark));
     ASSIGN_OR_RETURN(tail, ReadTail(store->db.get()));
   }

@@ -88,11 +88,14 @@ absl::Status JobStore::CheckOutputName(const std::string& name) const {
   return OutputNameIsFree(reader_.get(), name);
 }
 
-absl::StatusOr<bool> JobStore::KnowsUid(const std::string& uid) const {
+absl::StatusOr<std::optional<std::string>> JobStore::FindUid(
+    const std::string& uid) const {
   MutexLock lock(read_mutex_);
   ASSIGN_OR_RETURN(Statement select,
-                   reader_->Prepare("SELECT 1 FROM jobs WHERE uid = ?"));
-  return select.Bind(uid).Step();
+                   reader_->Prepare("SELECT number FROM jobs WHERE uid = ?"));
+  ASSIGN_OR_RETURN(const bool row, select.Bind(uid).Step());
+  if (!row) return std::nullopt;
+  return NameOfJob(select.Int(0));
 }
 
 absl::StatusOr<JobPage> JobStore::List(const std::vector<JobState>& states,

@@ -261,6 +261,10 @@ WHEN old.checksum IS NOT row_checksum(old.project, old.user, old.role)
 BEGIN
   SELECT RAISE(ABORT, 'a row of members differs from its checksum');
 END;
+)sql",
+    // accounts 1: there were users once, also where the store has lost them.
+    R"sql(
+INSERT INTO meta VALUES ('accounts', EXISTS (SELECT 1 FROM users));
 )sql"};
 
 // What the schema looks like: each table, index and trigger as it was written.

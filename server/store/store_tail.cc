@@ -16,7 +16,9 @@ constexpr char kAdvance[] =
     "(SELECT seq FROM sqlite_sequence WHERE name = 'jobs') "
     "WHEN 'last_revision' THEN "
     "(SELECT seq FROM sqlite_sequence WHERE name = 'events') "
-    "END WHERE key IN ('commit_number', 'last_job', 'last_revision') "
+    "WHEN 'accounts' THEN max(value, EXISTS (SELECT 1 FROM users)) "
+    "END WHERE key IN "
+    "('commit_number', 'last_job', 'last_revision', 'accounts') "
     "RETURNING key, value";
 
 absl::Status SetMeta(Database* db, const std::string& key, int64_t value) {
@@ -39,6 +41,7 @@ absl::StatusOr<StoreMark> ReadTail(Database* db) {
   ASSIGN_OR_RETURN(tail.commit, ReadMeta(db, "commit_number"));
   ASSIGN_OR_RETURN(tail.job, ReadMeta(db, "last_job"));
   ASSIGN_OR_RETURN(tail.revision, ReadMeta(db, "last_revision"));
+  ASSIGN_OR_RETURN(tail.accounts, ReadMeta(db, "accounts"));
   return tail;
 }
 
@@ -52,6 +55,7 @@ absl::StatusOr<StoreMark> AdvanceTail(Database* db) {
     if (key == "commit_number") tail.commit = advance.Int(1);
     if (key == "last_job") tail.job = advance.Int(1);
     if (key == "last_revision") tail.revision = advance.Int(1);
+    if (key == "accounts") tail.accounts = advance.Int(1);
   }
 }
 
@@ -60,6 +64,8 @@ absl::Status SkipTo(Database* db, const StoreMark& mark) {
   RETURN_IF_ERROR(
       SetMeta(db, "commit_number", std::max(tail.commit, mark.commit)));
   RETURN_IF_ERROR(SetSequence(db, "jobs", std::max(tail.job, mark.job)));
+  RETURN_IF_ERROR(
+      SetMeta(db, "accounts", std::max(tail.accounts, mark.accounts)));
   if (mark.revision <= tail.revision) return absl::OkStatus();
   RETURN_IF_ERROR(SetSequence(db, "events", mark.revision));
   return SetMeta(db, "compaction_floor", mark.revision);

@@ -112,7 +112,7 @@ absl::Status FinishDirectory(const DirectoryPlan& plan) {
   // moment is there none.
   const bool swap = PathExists(plan.final_path) &&
                     (plan.owner_uid.empty() ||
-                     plan.owner_uid == OutputOwner(plan.final_path));
+                     plan.owner_uid == ReadOutputMark(plan.final_path).job_uid);
   RETURN_IF_ERROR(
       RenameDurably(plan.sites.rename, temporary, plan.final_path,
                     swap ? RenameMode::kExchange : RenameMode::kKeep));

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "base/dtype.h"
 #include "base/mutex.h"
+#include "server/access/caller.h"
 
 namespace roundhouse {
 
@@ -23,6 +24,7 @@ enum class ExportKind {
 };
 
 struct ExportRequest {
+  Caller caller;  // who asks
   // A job, a job's checkpoint ("job-7/checkpoint-40"), or a directory under the
   // data roots.
   std::string source;

@@ -3,6 +3,10 @@
 //
 //   {"job": "job-17", "job_uid": "5f0c..."}
 //
+// An export among the server's outputs says whose it is:
+//
+//   {"project": "vision"}, {"user": "alice"}
+//
 // Ids can begin anew with another store; uids can't.  A job's result takes the
 // place of a directory only if that one is its own (DirectoryPlan).
 // Blocking file access; thread-compatible.
@@ -15,10 +19,18 @@ namespace roundhouse {
 
 inline constexpr char kOutputOwnerName[] = "roundhouse.json";
 
-std::string OutputOwnerJson(const std::string& job, const std::string& uid);
+// Each is "" where the file does not say it.
+struct OutputMark {
+  std::string job_uid;
+  std::string project;  // an export of weights of this project
+  std::string user;     // an export of others, by this user or principal
+};
 
-// The uid of the job that `directory` is of; "" where it does not say.
-std::string OutputOwner(const std::string& directory);
+std::string OutputOwnerJson(const std::string& job, const std::string& uid);
+std::string ExportOwnerJson(const OutputMark& mark);
+
+// Without anything where there is no such file, or none of ours.
+OutputMark ReadOutputMark(const std::string& directory);
 
 }  // namespace roundhouse
 

@@ -35,7 +35,11 @@ class AccountsTest(unittest.TestCase):
         self.scratch = self.enterContext(harness.Scratch())
         self.scratch.make_model("model")
         self.scratch.make_data("train.jsonl", count=20)
-        self.daemon = self.scratch.daemon()
+        self.vision = self.scratch.folder / "vision"
+        self.vision.mkdir()
+        harness.make_data(self.vision / "own.jsonl", count=20)
+        self.daemon = self.scratch.daemon(
+            project_root=f"vision={self.vision}")
         self.daemon.start()
         # Where everybody may run it.
         self.program = self.scratch.folder / "roundhouse"
@@ -69,6 +73,46 @@ class AccountsTest(unittest.TestCase):
         self.assertEqual(done.returncode, 4, (done.stdout, done.stderr))
         self.assertIn(text, done.stderr)
 
+    def no_name_leads_to(self, job):
+        """What OTTO tries to read of MARY's job, and of her project's root."""
+        made = self.daemon.directory(job)
+        output = self.daemon.state / "outputs" / f"out-{MARY}"
+        link = self.scratch.data / "link.jsonl"
+        link.symlink_to(self.vision / "own.jsonl")
+        mine = self.daemon.state / "outputs" / f"out-{OTTO}"
+        paths = [made / "metrics.jsonl", f"{made.name}/metrics.jsonl",
+                 f"{mine}/../../jobs/{made.name}/metrics.jsonl",
+                 self.vision / "own.jsonl", "own.jsonl", link,
+                 self.daemon.state / "jobs.db"]
+        for path in paths:
+            done = self.client(OTTO, "dataset", "preview", path,
+                               "--model=model")
+            self.assertNotEqual(done.returncode, 0, (path, done.stdout))
+            self.assertEqual(done.stdout, "", path)
+        for name in (f"job:out-{MARY}", job, output, output.name):
+            for words in (["model", "show", name],
+                          ["sample", name, "-p", "x"],
+                          ["export", name, "--output", "stolen"]):
+                done = self.client(OTTO, *words)
+                self.assertNotEqual(done.returncode, 0, (words, done.stdout))
+        for field, value in (("model_name_or_path", f"job:out-{MARY}"),
+                             ("model_name_or_path", str(output)),
+                             ("resume_from_checkpoint", f"job:out-{MARY}"),
+                             ("dataset", str(made / "metrics.jsonl")),
+                             ("validation_dataset", str(link))):
+            path = self.scratch.folder / "theft.json"
+            path.write_text(json.dumps({**SPEC, "output_name": "stolen",
+                                        field: value}))
+            path.chmod(0o644)
+            for more in ([], ["--dry-run"]):
+                done = self.client(OTTO, "submit", "-f", path, *more)
+                self.assertNotEqual(done.returncode, 0, (field, value))
+        # All of it is hers.
+        self.ok(self.client(MARY, "dataset", "preview",
+                            self.vision / "own.jsonl", "--model=model"))
+        self.ok(self.client(MARY, "model", "show", f"job:out-{MARY}"))
+        self.ok(self.client(ELLA, "model", "show", output))
+
     def test_without_accounts_everybody_may_do_everything(self):
         self.assertIn("has no accounts", self.ok(self.client(NOBODY, "whoami")))
         job = self.ok(self.submit(NOBODY)).strip()
@@ -91,7 +135,7 @@ class AccountsTest(unittest.TestCase):
         self.daemon.client("user", "add", "ella", f"--uid={ELLA}",
                            "--project=vision", "--role=viewer")
         self.denied(self.client(NOBODY, "list"),
-                    f"roundhouse user add nobody --uid={NOBODY}")
+                    f"roundhouse user add NAME --uid={NOBODY}")
         self.denied(self.client(MARY, "user", "list"), "only an admin")
 
         job = self.ok(self.submit(MARY)).strip()
@@ -123,6 +167,8 @@ class AccountsTest(unittest.TestCase):
                       ["export", job, "--output", "x"],
                       ["sample", job, "-p", "x"]):
             self.denied(self.client(OTTO, *words), "you have no role")
+
+        self.no_name_leads_to(job.rsplit("/", 1)[1])
 
         # A job of before accounts is still its uid's, and nobody else's.
         self.daemon.wait(old.rsplit("/", 1)[1])
