@@ -1,6 +1,9 @@
 #include "client/account_output.h"
 
+#include <cstdint>
+
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/visible_text.h"
@@ -57,6 +60,20 @@ std::string ProjectTable(const std::vector<v1::Project>& projects) {
     }
     rows.push_back(
         {project.name(), members.empty() ? "-" : absl::StrJoin(members, ", ")});
+  }
+  return FormatTable(rows);
+}
+
+std::string LimitTable(const std::vector<v1::Limit>& limits) {
+  std::vector<Row> rows = {{"SUBJECT", "LIMIT", "VALUE", "USED", "SET BY"}};
+  for (const v1::Limit& limit : limits) {
+    const auto text = [&limit](int64_t value) {
+      return absl::StrContains(limit.limit(), "bytes") ? FormatBytes(value)
+                                                       : absl::StrCat(value);
+    };
+    rows.push_back({limit.subject(), limit.limit(), text(limit.value()),
+                    limit.has_used() ? text(limit.used()) : "-",
+                    limit.built_in() ? "the server" : "an admin"});
   }
   return FormatTable(rows);
 }

@@ -1,4 +1,4 @@
-// How users, projects and the caller look on a terminal.
+// How users, projects, limits and the caller look on a terminal.
 //
 // Pure; thread-safe.
 #ifndef ROUNDHOUSE_CLIENT_ACCOUNT_OUTPUT_H_
@@ -13,6 +13,7 @@ namespace roundhouse::client {
 
 std::string UserTable(const std::vector<v1::User>& users);
 std::string ProjectTable(const std::vector<v1::Project>& projects);
+std::string LimitTable(const std::vector<v1::Limit>& limits);
 // A line of who it is, a line of what he may.
 std::string WhoAmIText(const v1::WhoAmIResponse& caller);
 

@@ -16,12 +16,14 @@
 #include "base/text_width.h"
 #include "base/version.h"
 #include "client/commands/account.h"
+#include "client/commands/audit.h"
 #include "client/commands/change.h"
 #include "client/commands/dataset.h"
 #include "client/commands/device.h"
 #include "client/commands/export.h"
 #include "client/commands/get.h"
 #include "client/commands/job_template.h"
+#include "client/commands/limit.h"
 #include "client/commands/list.h"
 #include "client/commands/logs.h"
 #include "client/commands/model.h"
@@ -54,7 +56,8 @@ constexpr Factory kFactories[] = {
     MakeDatasetCommand, MakeModelCommand,   MakeSampleCommand,
     MakeExportCommand,  MakePlanCommand,    MakeDeviceCommand,
     MakeTopCommand,     MakeTraceCommand,   MakeJobTemplateCommand,
-    MakeUserCommand,    MakeProjectCommand, MakeWhoAmICommand};
+    MakeUserCommand,    MakeProjectCommand, MakeWhoAmICommand,
+    MakeAuditCommand,   MakeLimitCommand};
 
 void DefineGlobalFlags(GlobalFlags* global, FlagSet* flags) {
   flags->AddString("server", 0, "unix:PATH", &global->server,

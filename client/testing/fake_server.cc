@@ -236,6 +236,26 @@ class FakeServer::Accounts : public v1::AccountService::Service {
                             v1::ListProjectsResponse* response) override {
     return answers_.projects ? answers_.projects(response) : NoAnswer();
   }
+  grpc::Status ListAudit(grpc::ServerContext*,
+                         const v1::ListAuditRequest* request,
+                         v1::ListAuditResponse* response) override {
+    return answers_.audit ? answers_.audit(*request, response) : NoAnswer();
+  }
+  grpc::Status SetLimit(grpc::ServerContext*,
+                        const v1::SetLimitRequest* request,
+                        v1::Limit* response) override {
+    return answers_.set_limit ? answers_.set_limit(*request, response)
+                              : NoAnswer();
+  }
+  grpc::Status RemoveLimit(grpc::ServerContext*,
+                           const v1::RemoveLimitRequest* request,
+                           v1::RemoveLimitResponse*) override {
+    return answers_.remove_limit ? answers_.remove_limit(*request) : NoAnswer();
+  }
+  grpc::Status ListLimits(grpc::ServerContext*, const v1::ListLimitsRequest*,
+                          v1::ListLimitsResponse* response) override {
+    return answers_.limits ? answers_.limits(response) : NoAnswer();
+  }
   grpc::Status WhoAmI(grpc::ServerContext*, const v1::WhoAmIRequest*,
                       v1::WhoAmIResponse* response) override {
     return answers_.who_am_i ? answers_.who_am_i(response) : NoAnswer();

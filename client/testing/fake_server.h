@@ -79,6 +79,12 @@ struct FakeAnswers {
   std::function<grpc::Status(const std::string& project)> remove_project;
   std::function<grpc::Status(v1::ListProjectsResponse*)> projects;
   std::function<grpc::Status(v1::WhoAmIResponse*)> who_am_i;
+  std::function<grpc::Status(const v1::ListAuditRequest&,
+                             v1::ListAuditResponse*)>
+      audit;
+  std::function<grpc::Status(const v1::SetLimitRequest&, v1::Limit*)> set_limit;
+  std::function<grpc::Status(const v1::RemoveLimitRequest&)> remove_limit;
+  std::function<grpc::Status(v1::ListLimitsResponse*)> limits;
 };
 
 class FakeServer {

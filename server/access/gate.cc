@@ -63,6 +63,17 @@ absl::StatusOr<Caller> Gate::CallerIn(const AccountList& list,
   return caller;
 }
 
+Asker Gate::AskerOf(const grpc::ServerContextBase& context) const {
+  Asker asker{.peer = peers_->AddressOf(context)};
+  const absl::StatusOr<uid_t> uid = peers_->UidOf(context);
+  if (!uid.ok()) return asker;
+  asker.principal = PrincipalOf(*uid);
+  const auto list = accounts_->list();
+  const UserRecord* const user = list->UserOf(*uid);
+  if (user != nullptr) asker.user = user->name;
+  return asker;
+}
+
 absl::StatusOr<Entered> Gate::Enter(
     const grpc::ServerContextBase& context,
     const google::protobuf::Message& request) const {

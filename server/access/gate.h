@@ -43,6 +43,14 @@ struct Entered {
   }
 };
 
+// Who makes a call, for what is written of it; "": not known, or none.
+struct Asker {
+  std::string principal;
+  std::string user;
+  std::string token;  // its id
+  std::string peer;   // from where
+};
+
 class Gate {
  public:
   // Everything outlives it.
@@ -55,6 +63,9 @@ class Gate {
                                 const google::protobuf::Message& request) const;
   absl::StatusOr<Entered> Enter(const Caller& caller,
                                 const google::protobuf::Message& request) const;
+
+  // Whether or not he is let in.
+  Asker AskerOf(const grpc::ServerContextBase& context) const;
 
   // kPermissionDenied.
   absl::StatusOr<Caller> CallerOf(uid_t uid) const;

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "google/protobuf/descriptor.h"
 #include "gtest/gtest.h"
 #include "proto/roundhouse/v1/checkpoint.pb.h"
@@ -148,6 +150,26 @@ TEST(RulesTest, EveryRpcHasOneAndItsFieldIsThere) {
     EXPECT_EQ(field->cpp_type(),
               google::protobuf::FieldDescriptor::CPPTYPE_STRING);
   }
+}
+
+// What the audit keeps of a call follows from what the call does, which its
+// name says.
+TEST(RulesTest, WhatLooksAndWhatActs) {
+  int acting = 0;
+  for (const MethodDescriptor* method : AllMethods()) {
+    const std::string& name = method->name();
+    bool looks = name == "WhoAmI" || name == "PlanTraining";
+    for (const char* word : {"Get", "List", "Watch", "Stream"}) {
+      looks = looks || absl::StartsWith(name, word);
+    }
+    const auto request = NewRequest(*method);
+    EXPECT_EQ(RuleOf(*request)->effect, looks ? Effect::kLooks : Effect::kActs)
+        << name;
+    EXPECT_EQ(RpcOf(*request),
+              absl::StrCat(method->service()->name(), "/", name));
+    acting += looks ? 0 : 1;
+  }
+  EXPECT_GE(acting, 13);
 }
 
 TEST_F(GateTest, WithoutARuleACallIsRefused) {

@@ -2,6 +2,7 @@
 
 #include <map>
 
+#include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "google/protobuf/descriptor.h"
 #include "proto/roundhouse/v1/account.pb.h"
@@ -16,58 +17,76 @@ namespace roundhouse {
 namespace {
 
 constexpr Rule kRules[] = {
-    {v1::WhoAmIRequest::descriptor, Role::kNone, Subject::kServer, ""},
-    {v1::ListUsersRequest::descriptor, Role::kAdmin, Subject::kServer, ""},
-    {v1::SetUserRequest::descriptor, Role::kAdmin, Subject::kServer, "user"},
-    {v1::RemoveUserRequest::descriptor, Role::kAdmin, Subject::kServer, "user"},
-    {v1::ListProjectsRequest::descriptor, Role::kViewer, Subject::kServer, ""},
+    {v1::WhoAmIRequest::descriptor, Role::kNone, Subject::kServer,
+     Effect::kLooks, ""},
+    {v1::ListUsersRequest::descriptor, Role::kAdmin, Subject::kServer,
+     Effect::kLooks, ""},
+    {v1::SetUserRequest::descriptor, Role::kAdmin, Subject::kServer,
+     Effect::kActs, "user"},
+    {v1::RemoveUserRequest::descriptor, Role::kAdmin, Subject::kServer,
+     Effect::kActs, "user"},
+    {v1::ListProjectsRequest::descriptor, Role::kViewer, Subject::kServer,
+     Effect::kLooks, ""},
+    {v1::SetLimitRequest::descriptor, Role::kAdmin, Subject::kServer,
+     Effect::kActs, "subject"},
+    {v1::RemoveLimitRequest::descriptor, Role::kAdmin, Subject::kServer,
+     Effect::kActs, "subject"},
+    {v1::ListLimitsRequest::descriptor, Role::kViewer, Subject::kServer,
+     Effect::kLooks, ""},
+    {v1::ListAuditRequest::descriptor, Role::kAdmin, Subject::kServer,
+     Effect::kLooks, ""},
     {v1::AddProjectRequest::descriptor, Role::kAdmin, Subject::kServer,
-     "project"},
+     Effect::kActs, "project"},
     {v1::RemoveProjectRequest::descriptor, Role::kAdmin, Subject::kServer,
-     "project"},
+     Effect::kActs, "project"},
 
     {v1::ExportCheckpointRequest::descriptor, Role::kMember, Subject::kServer,
-     "source"},
+     Effect::kActs, "source"},
 
     {v1::PreviewDatasetRequest::descriptor, Role::kMember, Subject::kServer,
-     ""},
+     Effect::kActs, ""},
     {v1::ValidateDatasetRequest::descriptor, Role::kMember, Subject::kServer,
-     ""},
+     Effect::kActs, ""},
 
     {v1::CreateFineTuningJobRequest::descriptor, Role::kMember,
-     Subject::kProject, ""},
+     Subject::kProject, Effect::kActs, ""},
     {v1::GetFineTuningJobRequest::descriptor, Role::kViewer,
-     Subject::kJobOutline, "name"},
+     Subject::kJobOutline, Effect::kLooks, "name"},
     {v1::ListFineTuningJobsRequest::descriptor, Role::kViewer, Subject::kServer,
-     ""},
+     Effect::kLooks, ""},
     {v1::WatchFineTuningJobsRequest::descriptor, Role::kViewer,
-     Subject::kJobsOutline, "name"},
+     Subject::kJobsOutline, Effect::kLooks, "name"},
     {v1::CancelFineTuningJobRequest::descriptor, Role::kMember,
-     Subject::kOwnJob, "name"},
+     Subject::kOwnJob, Effect::kActs, "name"},
     {v1::PauseFineTuningJobRequest::descriptor, Role::kMember, Subject::kOwnJob,
-     "name"},
+     Effect::kActs, "name"},
     {v1::ResumeFineTuningJobRequest::descriptor, Role::kMember,
-     Subject::kOwnJob, "name"},
+     Subject::kOwnJob, Effect::kActs, "name"},
     {v1::FinishFineTuningJobRequest::descriptor, Role::kMember,
-     Subject::kOwnJob, "name"},
+     Subject::kOwnJob, Effect::kActs, "name"},
     {v1::ListFineTuningJobEventsRequest::descriptor, Role::kViewer,
-     Subject::kJob, "name"},
+     Subject::kJob, Effect::kLooks, "name"},
     {v1::StreamFineTuningJobLogsRequest::descriptor, Role::kViewer,
-     Subject::kJob, "name"},
+     Subject::kJob, Effect::kLooks, "name"},
     {v1::StreamFineTuningJobMetricsRequest::descriptor, Role::kViewer,
-     Subject::kJob, "name"},
+     Subject::kJob, Effect::kLooks, "name"},
     {v1::TraceFineTuningJobRequest::descriptor, Role::kMember, Subject::kJob,
-     "name"},
+     Effect::kActs, "name"},
 
-    {v1::ListModelsRequest::descriptor, Role::kViewer, Subject::kServer, ""},
-    {v1::GetModelRequest::descriptor, Role::kViewer, Subject::kServer, "name"},
-    {v1::SampleRequest::descriptor, Role::kMember, Subject::kServer, "model"},
+    {v1::ListModelsRequest::descriptor, Role::kViewer, Subject::kServer,
+     Effect::kLooks, ""},
+    {v1::GetModelRequest::descriptor, Role::kViewer, Subject::kServer,
+     Effect::kLooks, "name"},
+    {v1::SampleRequest::descriptor, Role::kMember, Subject::kServer,
+     Effect::kActs, "model"},
 
     {v1::PlanTrainingRequest::descriptor, Role::kViewer, Subject::kServer,
-     "model"},
+     Effect::kLooks, "model"},
 
-    {v1::GetServerRequest::descriptor, Role::kViewer, Subject::kServer, ""},
-    {v1::ListDevicesRequest::descriptor, Role::kViewer, Subject::kServer, ""},
+    {v1::GetServerRequest::descriptor, Role::kViewer, Subject::kServer,
+     Effect::kLooks, ""},
+    {v1::ListDevicesRequest::descriptor, Role::kViewer, Subject::kServer,
+     Effect::kLooks, ""},
 };
 
 // By the request's type.
@@ -100,6 +119,18 @@ std::string TextField(const google::protobuf::Message& message,
     return "";
   }
   return message.GetReflection()->GetString(message, found);
+}
+
+std::string RpcOf(const google::protobuf::Message& request) {
+  const google::protobuf::Descriptor* const type = request.GetDescriptor();
+  for (int s = 0; s < type->file()->service_count(); ++s) {
+    const auto* const service = type->file()->service(s);
+    for (int m = 0; m < service->method_count(); ++m) {
+      if (service->method(m)->input_type() != type) continue;
+      return absl::StrCat(service->name(), "/", service->method(m)->name());
+    }
+  }
+  return type->name();
 }
 
 std::string ResourceOf(const Rule& rule,

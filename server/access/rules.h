@@ -34,11 +34,20 @@ enum class Subject {
   kOwnJob,
 };
 
+// What the audit keeps of a call besides a refusal (server/audit).
+enum class Effect {
+  // Nothing: it gets, lists or watches.
+  kLooks,
+  // A row: it changes something, or takes something out.
+  kActs,
+};
+
 struct Rule {
   // The type of the RPC's request.
   const google::protobuf::Descriptor* (*request)();
   Role role;
   Subject subject;
+  Effect effect;
   // The request's field that names what the call is about, also in details of
   // errors; "": none.
   const char* resource;
@@ -48,6 +57,10 @@ absl::Span<const Rule> Rules();
 
 // nullptr: its RPC has no rule.
 const Rule* RuleOf(const google::protobuf::Message& request);
+
+// The RPC that takes such a request: "AccountService/SetUser"; the message's
+// own name where there is none.
+std::string RpcOf(const google::protobuf::Message& request);
 
 // The value of `rule.resource`; "" without one.
 std::string ResourceOf(const Rule& rule,

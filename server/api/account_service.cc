@@ -5,7 +5,11 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "server/access/logins.h"
+#include "server/api/audit_convert.h"
 #include "server/api/convert.h"
+#include "server/api/stream_pump.h"
+#include "server/audit/audit_log.h"
+#include "server/limits/limit_answers.h"
 #include "server/spec/spec_error.h"
 
 namespace roundhouse {
@@ -195,6 +199,61 @@ grpc::ServerUnaryReactor* AccountService::RemoveProject(
     return accounts_->RemoveProject(request->project(),
                                     AdminsOnly(entered.caller));
   });
+}
+
+grpc::ServerUnaryReactor* AccountService::SetLimit(
+    grpc::CallbackServerContext* context, const v1::SetLimitRequest* request,
+    v1::Limit* response) {
+  return RunUnary(
+      context, door_, request, [=, this](const Entered&) -> absl::Status {
+        RETURN_IF_ERROR(limits_->Set(*accounts_->list(), request->subject(),
+                                     request->limit(), request->value()));
+        response->set_subject(request->subject());
+        response->set_limit(request->limit());
+        response->set_value(request->value());
+        return absl::OkStatus();
+      });
+}
+
+grpc::ServerUnaryReactor* AccountService::RemoveLimit(
+    grpc::CallbackServerContext* context, const v1::RemoveLimitRequest* request,
+    v1::RemoveLimitResponse*) {
+  return RunUnary(context, door_, request, [=, this](const Entered&) {
+    return limits_->Remove(request->subject(), request->limit());
+  });
+}
+
+grpc::ServerUnaryReactor* AccountService::ListLimits(
+    grpc::CallbackServerContext* context, const v1::ListLimitsRequest* request,
+    v1::ListLimitsResponse* response) {
+  return RunUnary(
+      context, door_, request,
+      [=, this](const Entered& entered) -> absl::Status {
+        const LimitSources sources{*limits_, *door_.limits,
+                                   door_.pump->Held(entered.caller.uid)};
+        ASSIGN_OR_RETURN(*response,
+                         entered.caller.admin
+                             ? AllLimits(sources)
+                             : LimitsOfCaller(sources, entered.caller));
+        return absl::OkStatus();
+      });
+}
+
+grpc::ServerUnaryReactor* AccountService::ListAudit(
+    grpc::CallbackServerContext* context, const v1::ListAuditRequest* request,
+    v1::ListAuditResponse* response) {
+  return RunUnary(
+      context, door_, request, [=, this](const Entered&) -> absl::Status {
+        ASSIGN_OR_RETURN(const AuditQuery query, FromProto(*request));
+        ASSIGN_OR_RETURN(const AuditPage page, door_.audit->List(query));
+        for (const AuditRecord& record : page.records) {
+          *response->add_records() = ToProto(record);
+        }
+        if (page.next_before.has_value()) {
+          response->set_next_page_token(PageToken(*page.next_before));
+        }
+        return absl::OkStatus();
+      });
 }
 
 }  // namespace roundhouse

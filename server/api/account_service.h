@@ -6,6 +6,7 @@
 #include "proto/roundhouse/v1/account.grpc.pb.h"
 #include "server/access/accounts.h"
 #include "server/api/unary_call.h"
+#include "server/limits/limit_table.h"
 
 namespace roundhouse {
 
@@ -19,8 +20,8 @@ v1::Project ToProto(const ProjectRecord& project, const AccountList& list);
 // Thread-safe.  Everything given must outlive the gRPC server.
 class AccountService final : public v1::AccountService::CallbackService {
  public:
-  AccountService(Accounts* accounts, const CallDoor& door)
-      : accounts_(accounts), door_(door) {}
+  AccountService(Accounts* accounts, LimitTable* limits, const CallDoor& door)
+      : accounts_(accounts), limits_(limits), door_(door) {}
 
   grpc::ServerUnaryReactor* WhoAmI(grpc::CallbackServerContext* context,
                                    const v1::WhoAmIRequest* request,
@@ -45,6 +46,20 @@ class AccountService final : public v1::AccountService::CallbackService {
       grpc::CallbackServerContext* context,
       const v1::RemoveProjectRequest* request,
       v1::RemoveProjectResponse* response) override;
+  grpc::ServerUnaryReactor* SetLimit(grpc::CallbackServerContext* context,
+                                     const v1::SetLimitRequest* request,
+                                     v1::Limit* response) override;
+  grpc::ServerUnaryReactor* RemoveLimit(
+      grpc::CallbackServerContext* context,
+      const v1::RemoveLimitRequest* request,
+      v1::RemoveLimitResponse* response) override;
+  grpc::ServerUnaryReactor* ListLimits(
+      grpc::CallbackServerContext* context,
+      const v1::ListLimitsRequest* request,
+      v1::ListLimitsResponse* response) override;
+  grpc::ServerUnaryReactor* ListAudit(grpc::CallbackServerContext* context,
+                                      const v1::ListAuditRequest* request,
+                                      v1::ListAuditResponse* response) override;
 
  private:
   // Whether the caller is an admin when the change is made.
@@ -53,6 +68,7 @@ class AccountService final : public v1::AccountService::CallbackService {
                    v1::User* response);
 
   Accounts* const accounts_;
+  LimitTable* const limits_;
   const CallDoor door_;
 };
 

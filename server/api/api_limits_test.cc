@@ -3,8 +3,11 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <set>
+#include <string>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -34,6 +37,17 @@ class ApiLimitsTest : public ApiTestFixture {
     Limit(&watch->context);
     watch->reader = jobs.WatchFineTuningJobs(&watch->context, {});
     return watch;
+  }
+  // A socket that no gRPC library uses.
+  int Connect() const {
+    const int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    struct sockaddr_un address = {};
+    address.sun_family = AF_UNIX;
+    strncpy(address.sun_path, socket_.c_str(), sizeof(address.sun_path) - 1);
+    EXPECT_EQ(connect(fd, reinterpret_cast<struct sockaddr*>(&address),
+                      sizeof(address)),
+              0);
+    return fd;
   }
   std::unique_ptr<v1::FineTuningJobService::Stub> NewConnection() {
     grpc::ChannelArguments arguments;
@@ -101,13 +115,7 @@ TEST_F(ApiLimitsTest, AConnectionWithoutCallsIsClosed) {
   StopServer();
   max_idle_ = absl::Milliseconds(100);
   StartServer({});
-  const int fd = socket(AF_UNIX, SOCK_STREAM, 0);
-  struct sockaddr_un address = {};
-  address.sun_family = AF_UNIX;
-  strncpy(address.sun_path, socket_.c_str(), sizeof(address.sun_path) - 1);
-  ASSERT_EQ(connect(fd, reinterpret_cast<struct sockaddr*>(&address),
-                    sizeof(address)),
-            0);
+  const int fd = Connect();
   const std::string hello("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0",
                           33);
   ASSERT_EQ(write(fd, hello.data(), hello.size()), 33);
@@ -116,6 +124,119 @@ TEST_F(ApiLimitsTest, AConnectionWithoutCallsIsClosed) {
   }
   close(fd);
   MustCreate();  // Clients connect again.
+}
+
+TEST_F(ApiLimitsTest, ACallThatWaitedTooLongDoesNothing) {
+  StopServer();
+  unary_deadline_ = absl::Nanoseconds(-1);
+  StartServer({});
+  v1::CreateFineTuningJobRequest request;
+  request.set_text(kJobText);
+  v1::FineTuningJob job;
+  EXPECT_EQ(Create(request, &job).error_code(),
+            grpc::StatusCode::DEADLINE_EXCEEDED);
+  EXPECT_EQ(engine_->submits(), 0);
+}
+
+// A client that is gone without a word: its stream would stay for ever.
+TEST_F(ApiLimitsTest, AConnectionThatAnswersNothingIsClosed) {
+  StopServer();
+  keepalive_ = absl::Milliseconds(200);
+  StartServer({});
+  MustCreate();
+  const int fd = Connect();
+  const auto frame = [](uint8_t type, uint8_t flags, uint8_t stream,
+                        const std::string& payload) {
+    std::string out = {0, static_cast<char>(payload.size() >> 8),
+                       static_cast<char>(payload.size()),
+                       static_cast<char>(type), static_cast<char>(flags)};
+    return out + std::string(3, '\0') + static_cast<char>(stream) + payload;
+  };
+  std::string fields;
+  for (const auto& [name, value] :
+       {std::pair<std::string, std::string>(":method", "POST"),
+        {":scheme", "http"},
+        {":path", "/roundhouse.v1.FineTuningJobService/WatchFineTuningJobs"},
+        {":authority", "localhost"},
+        {"te", "trailers"},
+        {"content-type", "application/grpc"}}) {
+    fields += '\0';
+    fields += static_cast<char>(name.size());
+    fields += name;
+    fields += static_cast<char>(value.size());
+    fields += value;
+  }
+  constexpr uint8_t kData = 0, kHeaders = 1, kSettings = 4, kEnd = 1,
+                    kEndHeaders = 4;
+  const std::string call = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" +
+                           frame(kSettings, 0, 0, "") +
+                           frame(kHeaders, kEndHeaders, 1, fields) +
+                           frame(kData, kEnd, 1, std::string(5, '\0'));
+  ASSERT_EQ(write(fd, call.data(), call.size()),
+            static_cast<ssize_t>(call.size()));
+  // Reads all, answers no ping.
+  std::string got(1 << 16, '\0');
+  size_t bytes = 0;
+  for (ssize_t some = 1; some > 0; bytes += some) {
+    some = std::max<ssize_t>(0, read(fd, got.data(), got.size()));
+  }
+  close(fd);
+  EXPECT_GT(bytes, 100u);
+  MustCreate();
+}
+
+// Limits that an admin set, over the wire; this test's user is trusted, so
+// they are looked at, and hold for nobody here.
+TEST_F(ApiLimitsTest, LimitsAreSetListedAndRemoved) {
+  const auto set = [this](const std::string& subject, const std::string& limit,
+                          int64_t value) {
+    grpc::ClientContext context;
+    Limit(&context);
+    v1::SetLimitRequest request;
+    request.set_subject(subject);
+    request.set_limit(limit);
+    request.set_value(value);
+    v1::Limit out;
+    return account_stub_->SetLimit(&context, request, &out);
+  };
+  const auto list = [this] {
+    grpc::ClientContext context;
+    Limit(&context);
+    v1::ListLimitsResponse response;
+    EXPECT_TRUE(account_stub_->ListLimits(&context, {}, &response).ok());
+    std::string text;
+    for (const v1::Limit& limit : response.limits()) {
+      absl::StrAppend(&text, limit.subject(), " ", limit.limit(), " ",
+                      limit.value(), limit.built_in() ? " built in" : "",
+                      limit.has_used() ? absl::StrCat(" ", limit.used()) : "",
+                      "\n");
+    }
+    return text;
+  };
+  const std::string constants =
+      "everybody calls_per_second 1000 built in\n"
+      "everybody open_streams 100 built in\n"
+      "everybody bytes_in_flight 8388608 built in\n";
+  EXPECT_EQ(list(), constants);
+  MustCreate();
+  ASSERT_TRUE(set("project:default", "queued_jobs", 1).ok());
+  ASSERT_TRUE(set("everybody", "queued_jobs", 1).ok());
+  EXPECT_EQ(set("user:nobody", "queued_jobs", 1).error_code(),
+            grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(list(), constants +
+                        "everybody queued_jobs 1\n"
+                        "project:default queued_jobs 1 1\n");
+  MustCreate();  // an admin's
+  StopServer();
+  StartServer({});
+  grpc::ClientContext context;
+  Limit(&context);
+  v1::RemoveLimitRequest request;
+  request.set_subject("everybody");
+  request.set_limit("queued_jobs");
+  v1::RemoveLimitResponse response;
+  ASSERT_TRUE(account_stub_->RemoveLimit(&context, request, &response).ok());
+  EXPECT_EQ(list(), constants + "project:default queued_jobs 1 2\n");
 }
 
 // The status of a call with an empty request, whatever the method.

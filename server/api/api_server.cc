@@ -3,6 +3,8 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -26,9 +28,12 @@
 #include "server/api/plan_service.h"
 #include "server/api/stream_pump.h"
 #include "server/api/system_service.h"
+#include "server/audit/audit_log.h"
 #include "server/door/call_metrics.h"
 #include "server/door/call_queue.h"
 #include "server/door/front_door.h"
+#include "server/limits/limit_check.h"
+#include "server/limits/limit_table.h"
 
 namespace roundhouse {
 namespace {
@@ -76,6 +81,41 @@ PeerLimits LimitsOf(const ApiOptions& options) {
   return limits;
 }
 
+AuditOptions AuditOptionsOf(const ApiOptions& options) {
+  AuditOptions audit;
+  if (options.metrics != nullptr) {
+    audit.on_loss = [metrics = options.metrics] {
+      metrics->CountLostAuditRow();
+    };
+  }
+  return audit;
+}
+
+// What an admin set as the bytes_in_flight of whoever has this uid.
+std::optional<uint64_t> MostUnfinished(const Gate& gate,
+                                       const LimitCheck& limits, uid_t uid) {
+  if (!limits.Has(Limit::kBytesInFlight)) return std::nullopt;
+  const absl::StatusOr<Caller> caller = gate.CallerOf(uid);
+  if (!caller.ok()) return std::nullopt;
+  const auto found = limits.OfCaller(*caller, Limit::kBytesInFlight);
+  if (!found.has_value()) return std::nullopt;
+  return static_cast<uint64_t>(found->value);
+}
+
+// When connections end that nobody uses, or that nobody is at the other end of.
+void SetTimes(const ApiOptions& options, grpc::ServerBuilder& builder) {
+  for (const auto& [argument, time] :
+       {std::pair(GRPC_ARG_MAX_CONNECTION_IDLE_MS, options.max_idle),
+        std::pair(GRPC_ARG_KEEPALIVE_TIME_MS, options.keepalive_interval),
+        std::pair(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, options.keepalive_timeout)}) {
+    builder.AddChannelArgument(
+        argument, static_cast<int>(absl::ToInt64Milliseconds(time)));
+  }
+}
+
+// The limits' table says again what holds without it.
+static_assert(kMaxStreamsEach == 100 && kMaxStreams == 2'000);
+
 // Compressed messages are refused before they are unpacked: gRPC looks at a
 // message's size only then.
 void RefuseCompression(grpc::ServerBuilder& builder) {
@@ -87,25 +127,36 @@ void RefuseCompression(grpc::ServerBuilder& builder) {
 
 // Destroyed from the bottom up: the server before what it calls.
 struct ApiServer::Parts {
-  Parts(const ApiOptions& options, const ApiBackends& to)
+  Parts(const ApiOptions& options, const ApiBackends& to,
+        std::unique_ptr<LimitTable> table)
       : store(to.store),
+        limit_table(std::move(table)),
         peers(LimitsOf(options)),
         gate(&peers, to.accounts, to.store),
+        audit(to.store, AuditOptionsOf(options)),
+        pump(&peers, options.stalled_reader_limit),
+        calls{&gate, &work, &pump, &audit, &limits, options.unary_deadline},
         jobs({.engine = to.jobs, .store = to.store, .inspector = to.datasets},
              options.state_dir, options.check_kept, calls),
         datasets(to.datasets, calls),
         checkpoints(to.jobs, calls),
         models(to.models, to.sampler, calls),
-        plans(to.planner, &gate, &peers),
+        plans(to.planner, calls, &peers),
         system(to.jobs, to.store, calls),
-        accounts(to.accounts, calls) {}
+        accounts(to.accounts, limit_table.get(), calls) {
+    peers.LimitUnfinished(
+        [this](uid_t uid) { return MostUnfinished(gate, limits, uid); });
+  }
 
   JobStore* store;
+  const std::unique_ptr<LimitTable> limit_table;
+  LimitCheck limits{limit_table.get(), store};
   Peers peers;
   Gate gate;
-  StreamPump pump{&peers};
+  AuditLog audit;
+  StreamPump pump;
   CallQueue work{&peers};
-  const CallDoor calls{&gate, &work, &pump};
+  const CallDoor calls;
   JobService jobs;
   DatasetService datasets;
   CheckpointService checkpoints;
@@ -143,7 +194,8 @@ ApiServer::ApiServer(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 absl::StatusOr<std::unique_ptr<ApiServer>> ApiServer::Start(
     const ApiOptions& options, const ApiBackends& backends) {
   ASSIGN_OR_RETURN(const std::string path, SocketPath(options.listen));
-  auto parts = std::make_unique<Parts>(options, backends);
+  ASSIGN_OR_RETURN(auto limits, LimitTable::Load(backends.store));
+  auto parts = std::make_unique<Parts>(options, backends, std::move(limits));
   ASSIGN_OR_RETURN(parts->door, FrontDoor::Listen(path, &parts->peers));
   StreamPump* const pump = &parts->pump;
   backends.store->SetListener([pump] { pump->StoreChanged(); });
@@ -158,9 +210,7 @@ absl::StatusOr<std::unique_ptr<ApiServer>> ApiServer::Start(
   builder.SetMaxReceiveMessageSize(kMaxReceiveBytes);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
                              kMaxStreamsPerConnection);
-  builder.AddChannelArgument(
-      GRPC_ARG_MAX_CONNECTION_IDLE_MS,
-      static_cast<int>(absl::ToInt64Milliseconds(options.max_idle)));
+  SetTimes(options, builder);
   RefuseCompression(builder);
   grpc::ResourceQuota quota("api");
   builder.SetResourceQuota(quota.Resize(kGrpcMemoryBytes));
@@ -210,6 +260,7 @@ void ApiServer::Shutdown(absl::Duration grace) {
   parts_->work.Stop();
   parts_->plans.Stop();
   parts_->pump.Stop();
+  parts_->audit.Stop();
   parts_->server.reset();
   parts_->door.reset();
 }

@@ -17,6 +17,8 @@
 #include "server/access/accounts.h"
 #include "server/api/job_engine.h"
 #include "server/api/sample_engine.h"
+#include "server/api/stream_pump.h"
+#include "server/api/unary_call.h"
 #include "server/dataset/dataset_inspector.h"
 #include "server/door/front_door.h"
 #include "server/door/peers.h"
@@ -32,6 +34,10 @@ inline constexpr int kMaxStreamsPerConnection = 100;
 // A connection without calls is closed after this; clients connect again by
 // themselves.
 inline constexpr absl::Duration kMaxConnectionIdle = absl::Minutes(5);
+// A connection with calls is asked whether anybody is there when nothing came
+// for the interval, and ends when no answer comes within the timeout.
+inline constexpr absl::Duration kKeepaliveInterval = absl::Seconds(60);
+inline constexpr absl::Duration kKeepaliveTimeout = absl::Seconds(20);
 // Connections that are let in however few descriptors there are.
 inline constexpr int kFewestConnections = 4;
 
@@ -44,6 +50,10 @@ struct ApiOptions {
   std::function<absl::Status()> check_kept = [] { return absl::OkStatus(); };
   PeerLimits limits;
   absl::Duration max_idle = kMaxConnectionIdle;
+  absl::Duration stalled_reader_limit = kStalledReaderLimit;
+  absl::Duration unary_deadline = kUnaryDeadline;
+  absl::Duration keepalive_interval = kKeepaliveInterval;
+  absl::Duration keepalive_timeout = kKeepaliveTimeout;
 };
 
 enum class ApiHealth { kServing, kNotServing };

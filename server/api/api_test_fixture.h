@@ -91,7 +91,11 @@ class ApiTestFixture : public testing::Test {
                                     .metrics = metrics_.get(),
                                     .check_kept = [this] { return Kept(); },
                                     .limits = limits_,
-                                    .max_idle = max_idle_},
+                                    .max_idle = max_idle_,
+                                    .stalled_reader_limit = patience_,
+                                    .unary_deadline = unary_deadline_,
+                                    .keepalive_interval = keepalive_,
+                                    .keepalive_timeout = keepalive_},
                                    backends());
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
@@ -196,6 +200,9 @@ class ApiTestFixture : public testing::Test {
   // Before StartServer.
   PeerLimits limits_;
   absl::Duration max_idle_ = kMaxConnectionIdle;
+  absl::Duration patience_ = kStalledReaderLimit;
+  absl::Duration unary_deadline_ = kUnaryDeadline;
+  absl::Duration keepalive_ = kKeepaliveInterval;
   std::filesystem::path dir_;
   std::string socket_;
   const std::unique_ptr<ServerMetrics> metrics_ = ServerMetrics::Create();

@@ -28,25 +28,6 @@ absl::Status Invalid(const std::string& field, const std::string& what) {
   return FieldError(FieldReason::kInvalidValue, field, what);
 }
 
-absl::StatusOr<int> PageSize(int32_t asked) {
-  if (asked < 0) return Invalid("page_size", "must not be negative");
-  if (asked == 0) return kDefaultPageSize;
-  return std::min<int>(asked, kMaxPageSize);
-}
-
-absl::StatusOr<std::optional<int64_t>> Position(const std::string& token) {
-  if (token.empty()) return std::optional<int64_t>();
-  std::string text;
-  int64_t position = 0;
-  if (!absl::WebSafeBase64Unescape(token, &text) ||
-      !absl::StartsWith(text, kTokenPrefix) ||
-      !absl::SimpleAtoi(absl::StripPrefix(text, kTokenPrefix), &position) ||
-      position < 0) {
-    return Invalid("page_token", "is none that this server gave");
-  }
-  return std::optional<int64_t>(position);
-}
-
 bool IsRequestId(const std::string& id) {
   return id.size() <= kMaxRequestIdBytes &&
          std::all_of(id.begin(), id.end(), [](unsigned char c) {
@@ -136,7 +117,7 @@ absl::StatusOr<ListQuery> FromProto(
     const v1::ListFineTuningJobsRequest& request) {
   ListQuery query;
   ASSIGN_OR_RETURN(query.limit, PageSize(request.page_size()));
-  ASSIGN_OR_RETURN(query.before, Position(request.page_token()));
+  ASSIGN_OR_RETURN(query.before, PagePosition(request.page_token()));
   for (int number : request.states()) {
     const auto state = JobStateFromNumber(number);
     if (!state.has_value()) {
@@ -151,7 +132,7 @@ absl::StatusOr<EventQuery> FromProto(
     const v1::ListFineTuningJobEventsRequest& request) {
   EventQuery query;
   ASSIGN_OR_RETURN(query.limit, PageSize(request.page_size()));
-  ASSIGN_OR_RETURN(const auto position, Position(request.page_token()));
+  ASSIGN_OR_RETURN(const auto position, PagePosition(request.page_token()));
   query.after = position.value_or(0);
   return query;
 }
@@ -167,6 +148,25 @@ absl::StatusOr<WatchQuery> FromProto(
     return Invalid("until_final", "needs the name of a job");
   }
   return query;
+}
+
+absl::StatusOr<int> PageSize(int32_t asked) {
+  if (asked < 0) return Invalid("page_size", "must not be negative");
+  if (asked == 0) return kDefaultPageSize;
+  return std::min<int>(asked, kMaxPageSize);
+}
+
+absl::StatusOr<std::optional<int64_t>> PagePosition(const std::string& token) {
+  if (token.empty()) return std::optional<int64_t>();
+  std::string text;
+  int64_t position = 0;
+  if (!absl::WebSafeBase64Unescape(token, &text) ||
+      !absl::StartsWith(text, kTokenPrefix) ||
+      !absl::SimpleAtoi(absl::StripPrefix(text, kTokenPrefix), &position) ||
+      position < 0) {
+    return Invalid("page_token", "is none that this server gave");
+  }
+  return std::optional<int64_t>(position);
 }
 
 std::string PageToken(int64_t position) {

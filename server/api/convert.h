@@ -46,6 +46,9 @@ struct WatchQuery {
 absl::StatusOr<WatchQuery> FromProto(
     const v1::WatchFineTuningJobsRequest& request);
 
+// What a request asks for, bounded; errors name its page_size or page_token.
+absl::StatusOr<int> PageSize(int32_t asked);
+absl::StatusOr<std::optional<int64_t>> PagePosition(const std::string& token);
 // Opaque to callers; the position after which the next page begins.
 std::string PageToken(int64_t position);
 

@@ -112,6 +112,14 @@ void PackByCode(const absl::Status& status, const std::string& resource,
 
 }  // namespace
 
+std::string ReasonOf(const absl::Status& status) {
+  if (status.ok()) return "";
+  const FieldReason given =
+      IsOurFault(status.code()) ? FieldReason::kNone : ErrorReason(status);
+  return FieldReasonName(
+      given == FieldReason::kNone ? DefaultReason(status.code()) : given);
+}
+
 grpc::Status ToGrpcStatus(const absl::Status& status,
                           const std::string& resource) {
   if (status.ok()) return grpc::Status::OK;
@@ -123,9 +131,7 @@ grpc::Status ToGrpcStatus(const absl::Status& status,
   out.set_message(ours ? "internal error; the server's log says more"
                        : Message(status));
   google::rpc::ErrorInfo info;
-  const FieldReason given = ours ? FieldReason::kNone : ErrorReason(status);
-  info.set_reason(FieldReasonName(
-      given == FieldReason::kNone ? DefaultReason(status.code()) : given));
+  info.set_reason(ReasonOf(status));
   info.set_domain(kErrorDomain);
   if (!resource.empty()) (*info.mutable_metadata())["resource"] = resource;
   Pack(info, &out);

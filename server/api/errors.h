@@ -18,6 +18,9 @@ namespace roundhouse {
 
 inline constexpr char kErrorDomain[] = "roundhouse";
 
+// Why, as ErrorInfo has it: "INVALID_VALUE"; "" when OK.
+std::string ReasonOf(const absl::Status& status);
+
 // `resource` is the name of the job the call was about, or "".
 grpc::Status ToGrpcStatus(const absl::Status& status,
                           const std::string& resource = "");

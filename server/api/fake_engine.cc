@@ -36,7 +36,10 @@ absl::StatusOr<SubmitResult> FakeEngine::Submit(const SubmitRequest& request) {
                                    .resolved = resolved.ToJson(),
                                    .output_name = spec.output_name,
                                    .request_id = request.request_id,
-                                   .principal = request.caller.principal}));
+                                   .principal = request.caller.principal,
+                                   .owner = request.caller.owner(),
+                                   .project = request.project,
+                                   .may_be_made = request.may_be_made}));
   return SubmitResult{std::move(job), file.warnings()};
 }
 

@@ -42,7 +42,7 @@ class InspectionCall final : public grpc::ServerUnaryReactor {
 
   absl::StatusOr<DatasetQuestion> Question() const {
     ASSIGN_OR_RETURN(const Entered entered,
-                     door_.gate->Enter(*context_, *request_));
+                     EnterCall(door_, *context_, *request_));
     ASSIGN_OR_RETURN(DatasetQuestion question, question_(entered));
     question.caller = entered.caller;
     return inspector_->Check(std::move(question));
@@ -53,6 +53,7 @@ class InspectionCall final : public grpc::ServerUnaryReactor {
     if (!checked.ok()) return Answer(checked.status());
     inspector_->Start(
         id_, *checked, [this] { return cancelled_.load(); },
+        // On the loop's thread, which waits for no disk.
         [this](absl::StatusOr<std::string> text) {
           if (!text.ok()) return Answer(text.status());
           Work([this, text = *std::move(text)] {
@@ -61,7 +62,10 @@ class InspectionCall final : public grpc::ServerUnaryReactor {
         });
   }
 
-  void Answer(const absl::Status& status) { Finish(ToGrpcStatus(status)); }
+  void Answer(const absl::Status& status) {
+    AuditCall(door_, *context_, *request_, status, nullptr);
+    Finish(ToGrpcStatus(status));
+  }
 
   DatasetInspector* const inspector_;
   const CallDoor door_;

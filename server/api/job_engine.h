@@ -22,12 +22,18 @@
 
 namespace roundhouse {
 
+class Database;
+
 struct SubmitRequest {
   std::string text;
   std::string file_name;   // Begins the messages about the text; never empty.
   std::string request_id;  // "": not idempotent.
   Caller caller;           // who asks, and whose the job is
   std::string project = kDefaultProject;
+  // As NewJob::may_be_made.
+  std::function<absl::Status(Database*)> may_be_made = [](Database*) {
+    return absl::OkStatus();
+  };
 };
 
 // v1::JobNeeds.

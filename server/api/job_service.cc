@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "base/visible_text.h"
+#include "server/api/begin_stream.h"
 #include "server/api/convert.h"
 #include "server/api/dataset_service.h"
 #include "server/api/file_streams.h"
@@ -49,6 +50,8 @@ grpc::ServerUnaryReactor* JobService::CreateFineTuningJob(
     ASSIGN_OR_RETURN(SubmitRequest submit, FromProto(*request));
     submit.caller = entered.caller;
     submit.project = entered.project;
+    submit.may_be_made =
+        door_.limits->MayAddJob(entered.caller, entered.project);
     RETURN_IF_ERROR(check_kept_());
     ASSIGN_OR_RETURN(const SubmitResult made, engine_->Submit(submit));
     RETURN_IF_ERROR(check_kept_());
@@ -56,7 +59,7 @@ grpc::ServerUnaryReactor* JobService::CreateFineTuningJob(
     PutWarnings(made.warnings, response);
     return absl::OkStatus();
   };
-  return RunUnary(context, door_, request, create);
+  return RunUnary(context, door_, request, create, response);
 }
 
 grpc::ServerUnaryReactor* JobService::DryRun(

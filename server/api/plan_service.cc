@@ -178,7 +178,7 @@ grpc::ServerUnaryReactor* PlanService::PlanTraining(
     const v1::PlanTrainingRequest* request,
     v1::PlanTrainingResponse* response) {
   return RunUnary(
-      context, {gate_, &work_, nullptr}, request,
+      context, door_, request,
       [=, this](const Entered& entered) -> absl::Status {
         if (context->IsCancelled()) {
           return absl::CancelledError("the call is gone");

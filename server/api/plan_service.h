@@ -4,7 +4,7 @@
 
 #include "absl/status/statusor.h"
 #include "proto/roundhouse/v1/plan.grpc.pb.h"
-#include "server/access/gate.h"
+#include "server/api/unary_call.h"
 #include "server/door/call_queue.h"
 #include "server/planning/training_planner.h"
 
@@ -24,13 +24,15 @@ absl::StatusOr<v1::PlanTrainingResponse> ToProto(const TrainingPlan& plan,
 // Thread-safe.  All that is given must outlive the gRPC server.
 class PlanService final : public v1::PlanService::CallbackService {
  public:
-  PlanService(const TrainingPlanner* planner, const Gate* gate,
+  PlanService(const TrainingPlanner* planner, const CallDoor& door,
               const Peers* peers)
       : planner_(planner),
-        gate_(gate),
         work_(peers, {.threads = 1,
                       .waiting = kMaxWaitingPlans,
-                      .waiting_each = kMaxWaitingPlansEach}) {}
+                      .waiting_each = kMaxWaitingPlansEach}),
+        door_(door) {
+    door_.queue = &work_;
+  }
 
   grpc::ServerUnaryReactor* PlanTraining(
       grpc::CallbackServerContext* context,
@@ -43,8 +45,8 @@ class PlanService final : public v1::PlanService::CallbackService {
 
  private:
   const TrainingPlanner* const planner_;
-  const Gate* const gate_;
   CallQueue work_;
+  CallDoor door_;  // with the queue of plans
 };
 
 }  // namespace roundhouse

@@ -17,8 +17,8 @@ class RpcFuzzTest : public ApiTestFixture {
  protected:
   std::vector<ScriptedCall> Seeds() {
     std::vector<ScriptedCall> all;
-    for (const char* file :
-         {"rpc_jobs.txt", "rpc_streams.txt", "rpc_questions.txt"}) {
+    for (const char* file : {"rpc_jobs.txt", "rpc_streams.txt",
+                             "rpc_questions.txt", "rpc_limits.txt"}) {
       const std::string script =
           ReadTestFile(std::string("server/api/testdata/") + file);
       const auto lines = std::count(script.begin(), script.end(), '\n');

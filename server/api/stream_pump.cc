@@ -24,6 +24,8 @@ StreamPlace& StreamPlace::operator=(StreamPlace&& other) noexcept {
   std::swap(pump_, other.pump_);
   std::swap(uid_, other.uid_);
   std::swap(kind_, other.kind_);
+  std::swap(held_, other.held_);
+  std::swap(all_, other.all_);
   return *this;
 }
 
@@ -31,7 +33,8 @@ StreamPlace::~StreamPlace() {
   if (pump_ != nullptr) pump_->GiveBack(uid_, kind_);
 }
 
-StreamPump::StreamPump(const Peers* peers) : peers_(peers) {
+StreamPump::StreamPump(const Peers* peers, absl::Duration patience)
+    : peers_(peers), patience_(patience) {
   thread_ = std::thread([this] { Loop(); });
 }
 
@@ -74,7 +77,16 @@ absl::StatusOr<StreamPlace> StreamPump::Take(uid_t uid, StreamKind kind) {
   ++share.all;
   ++share.of_kind[index];
   ++places_;
-  return StreamPlace(this, uid, kind);
+  StreamPlace place(this, uid, kind);
+  place.held_ = has.all + 1;
+  place.all_ = places_;
+  return place;
+}
+
+size_t StreamPump::Held(uid_t uid) const {
+  MutexLock lock(mutex_);
+  const auto found = shares_.find(uid);
+  return found == shares_.end() ? 0 : found->second.all;
 }
 
 void StreamPump::GiveBack(uid_t uid, StreamKind kind) {

@@ -23,13 +23,13 @@
 #include <thread>
 #include <utility>
 
-#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/mutex.h"
 #include "grpcpp/grpcpp.h"
+#include "server/api/call_audit.h"
 #include "server/api/errors.h"
 #include "server/api/unary_call.h"
 #include "server/door/peers.h"
@@ -65,6 +65,10 @@ class StreamPlace {
   StreamPlace& operator=(StreamPlace&& other) noexcept;
   ~StreamPlace();
 
+  // The user's streams, and everybody's, when this one was taken: with it.
+  size_t held() const { return held_; }
+  size_t all() const { return all_; }
+
  private:
   friend class StreamPump;
   StreamPlace(StreamPump* pump, uid_t uid, StreamKind kind)
@@ -73,12 +77,16 @@ class StreamPlace {
   StreamPump* pump_ = nullptr;
   uid_t uid_ = 0;
   StreamKind kind_ = StreamKind::kFollow;
+  size_t held_ = 0;
+  size_t all_ = 0;
 };
 
 class StreamPump {
  public:
-  // `peers` outlives the pump.
-  explicit StreamPump(const Peers* peers);
+  // `peers` outlives the pump.  A stream whose reader takes nothing for
+  // `patience` is cancelled.
+  explicit StreamPump(const Peers* peers,
+                      absl::Duration patience = kStalledReaderLimit);
   // Stop().
   ~StreamPump();
   StreamPump(const StreamPump&) = delete;
@@ -90,6 +98,9 @@ class StreamPump {
   absl::StatusOr<StreamPlace> Take(const grpc::ServerContextBase& context,
                                    StreamKind kind);
   absl::StatusOr<StreamPlace> Take(uid_t uid, StreamKind kind);
+  absl::Duration patience() const { return patience_; }
+  // The streams that a user has open.
+  size_t Held(uid_t uid) const;
   // Keeps the stream until Remove.
   void Add(std::shared_ptr<PumpedStream> stream);
   void Remove(PumpedStream* stream);
@@ -114,8 +125,9 @@ class StreamPump {
   void Loop();
 
   const Peers* const peers_;
+  const absl::Duration patience_;
   std::atomic<uint64_t> changes_ = 1;
-  Mutex mutex_;
+  mutable Mutex mutex_;
   CondVar changed_;
   // Users who have streams.
   std::map<uid_t, Share> shares_ ABSL_GUARDED_BY(mutex_);
@@ -142,9 +154,10 @@ class PumpedWriter : public grpc::ServerWriteReactor<Response>,
 
   // Once, before Pump.  The place is kept until the stream dies; the stream
   // ends when its caller is not any more who he was; `resource` goes into
-  // details of errors.
+  // details of errors, `audit` is told of the end.
   void Begin(StreamPlace place, const Gate& gate, const Caller& caller,
-             const std::string& resource) {
+             const std::string& resource, StreamAudit audit) {
+    audit_ = std::move(audit);
     place_ = std::move(place);
     gate_ = &gate;
     caller_ = caller;
@@ -154,7 +167,7 @@ class PumpedWriter : public grpc::ServerWriteReactor<Response>,
   void Pump(absl::Time now) final {
     if (!MayWrite(now)) return;
     if (const absl::Status still = CallerIsStill(); !still.ok()) {
-      return End(ToGrpcStatus(still, resource_));
+      return End(still);
     }
     Response message;
     const absl::StatusOr<NextMessage> next = Next(now, &message);
@@ -165,7 +178,7 @@ class PumpedWriter : public grpc::ServerWriteReactor<Response>,
       this->StartWrite(&message_);
       return;
     }
-    End(ToGrpcStatus(next.status(), resource_));
+    End(next.status());
   }
 
   void OnWriteDone(bool ok) final {
@@ -198,12 +211,12 @@ class PumpedWriter : public grpc::ServerWriteReactor<Response>,
       MutexLock lock(mutex_);
       if (ended_) return false;
       if (writing_) {
-        if (now - write_began_ > kStalledReaderLimit) context_->TryCancel();
+        if (now - write_began_ > pump_->patience()) context_->TryCancel();
         return false;
       }
       cancelled = cancelled_;
     }
-    if (cancelled) End(ToGrpcStatus(absl::CancelledError("cancelled")));
+    if (cancelled) End(absl::CancelledError("cancelled"));
     return !cancelled;
   }
 
@@ -219,18 +232,20 @@ class PumpedWriter : public grpc::ServerWriteReactor<Response>,
     write_began_ = now;
   }
 
-  void End(const grpc::Status& status) {
+  void End(const absl::Status& status) {
     {
       MutexLock lock(mutex_);
       if (ended_) return;
       ended_ = true;
     }
-    this->Finish(status);
+    audit_.End(status);
+    this->Finish(ToGrpcStatus(status, resource_));
   }
 
   StreamPump* const pump_;
   grpc::CallbackServerContext* const context_;
   StreamPlace place_;
+  StreamAudit audit_;
   std::string resource_;
   const Gate* gate_ = nullptr;
   Caller caller_;
@@ -242,45 +257,6 @@ class PumpedWriter : public grpc::ServerWriteReactor<Response>,
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Time write_began_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
 };
-
-// What makes a stream of Response, or says why not.
-template <typename Response>
-using MadeStream = absl::StatusOr<std::shared_ptr<PumpedWriter<Response>>>;
-
-// Answers a call with an error and nothing else.
-template <typename Response>
-class RefusedStream final : public grpc::ServerWriteReactor<Response> {
- public:
-  explicit RefusedStream(const absl::Status& status,
-                         const std::string& resource = "") {
-    this->Finish(ToGrpcStatus(status, resource));
-  }
-  void OnDone() override { delete this; }
-};
-
-// Makes a stream, once the gate has let the caller in and he has a place for
-// one, and hands it to the pump and to gRPC.  Errors of `make` end the call.
-template <typename Response>
-grpc::ServerWriteReactor<Response>* BeginStream(
-    const CallDoor& door, grpc::CallbackServerContext* context,
-    const google::protobuf::Message& request, StreamKind kind,
-    absl::FunctionRef<MadeStream<Response>(const Entered&)> make) {
-  StreamPump* const pump = door.pump;
-  const std::string resource = ResourceOf(request);
-  absl::StatusOr<StreamPlace> place = pump->Take(*context, kind);
-  if (!place.ok()) return new RefusedStream<Response>(place.status(), resource);
-  const absl::StatusOr<Entered> entered = door.gate->Enter(*context, request);
-  if (!entered.ok()) {
-    return new RefusedStream<Response>(entered.status(), resource);
-  }
-  auto made = make(*entered);
-  if (!made.ok()) return new RefusedStream<Response>(made.status(), resource);
-  std::shared_ptr<PumpedWriter<Response>> stream = *std::move(made);
-  PumpedWriter<Response>* const raw = stream.get();
-  stream->Begin(*std::move(place), *door.gate, entered->caller, resource);
-  pump->Add(std::move(stream));
-  return raw;
-}
 
 }  // namespace roundhouse
 

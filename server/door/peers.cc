@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
@@ -64,11 +66,14 @@ bool Peers::MayBeginCall(uid_t uid, absl::Time now) {
 }
 
 bool Peers::AddUnfinished(uid_t uid, uint64_t bytes) {
+  const uint64_t most =
+      std::min(limits_.user_unfinished_bytes,
+               most_unfinished_(uid).value_or(limits_.user_unfinished_bytes));
   MutexLock lock(mutex_);
   const auto user = users_.find(uid);
   if (user == users_.end()) return false;
   const uint64_t sum = user->second.unfinished_bytes + bytes;
-  if (sum > limits_.user_unfinished_bytes) return false;
+  if (sum > most) return false;
   user->second.unfinished_bytes = sum;
   return true;
 }
@@ -94,6 +99,10 @@ absl::StatusOr<uid_t> Peers::UidOf(absl::string_view peer) const {
 absl::StatusOr<uid_t> Peers::UidOf(
     const grpc::ServerContextBase& context) const {
   return UidOf(context.peer());
+}
+
+std::string Peers::AddressOf(const grpc::ServerContextBase& context) const {
+  return UidOf(context).ok() ? "unix" : "unknown";
 }
 
 int Peers::connections() const {

@@ -12,8 +12,11 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -67,6 +70,12 @@ class Peers {
   // Whether a connection of `uid`, which has entered, may begin a call now.
   bool MayBeginCall(uid_t uid, absl::Time now);
 
+  // What a user may have instead of PeerLimits::user_unfinished_bytes, where
+  // that is less; nullopt: the constant holds.  Before the first connection.
+  void LimitUnfinished(std::function<std::optional<uint64_t>(uid_t)> most) {
+    most_unfinished_ = std::move(most);
+  }
+
   // Counts bytes of a request of `uid` that is not whole; false, and they are
   // not counted: too many.  Each one counted is taken back when it is whole.
   bool AddUnfinished(uid_t uid, uint64_t bytes);
@@ -75,6 +84,9 @@ class Peers {
   // kUnauthenticated for a name that is not noted.
   absl::StatusOr<uid_t> UidOf(absl::string_view peer) const;
   absl::StatusOr<uid_t> UidOf(const grpc::ServerContextBase& context) const;
+
+  // From where a call comes, in a few words: "unix" for the daemon's socket.
+  std::string AddressOf(const grpc::ServerContextBase& context) const;
 
   // Connections of all users now.
   int connections() const;
@@ -91,6 +103,9 @@ class Peers {
   };
 
   const PeerLimits limits_;
+  std::function<std::optional<uint64_t>(uid_t)> most_unfinished_ = [](uid_t) {
+    return std::nullopt;
+  };
   mutable Mutex mutex_;
   int connections_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<uid_t, User> users_ ABSL_GUARDED_BY(mutex_);

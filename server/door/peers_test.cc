@@ -72,5 +72,22 @@ TEST(PeersTest, CallsOfAUserHaveARate) {
   EXPECT_FALSE(peers.MayBeginCall(kAnn, kNow)) << "a clock that was set back";
 }
 
+TEST(PeersTest, BytesThatAreNotWholeHaveALimitOfTheUsers) {
+  Peers peers({.user_unfinished_bytes = 100});
+  peers.LimitUnfinished([](uid_t uid) -> std::optional<uint64_t> {
+    if (uid == kAnn) return 10;
+    if (uid == kBob) return 1000;
+    return std::nullopt;
+  });
+  ASSERT_TRUE(peers.Enter(kAnn, kNow).ok());
+  ASSERT_TRUE(peers.Enter(kBob, kNow).ok());
+  EXPECT_TRUE(peers.AddUnfinished(kAnn, 10));
+  EXPECT_FALSE(peers.AddUnfinished(kAnn, 1));
+  peers.TakeBackUnfinished(kAnn, 10);
+  EXPECT_TRUE(peers.AddUnfinished(kAnn, 1));
+  EXPECT_TRUE(peers.AddUnfinished(kBob, 100));
+  EXPECT_FALSE(peers.AddUnfinished(kBob, 1)) << "the constant holds";
+}
+
 }  // namespace
 }  // namespace roundhouse

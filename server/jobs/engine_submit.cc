@@ -65,6 +65,7 @@ absl::StatusOr<SubmitResult> Engine::Submit(const SubmitRequest& request) {
   job.principal = request.caller.principal;
   job.owner = request.caller.owner();
   job.project = request.project;
+  job.may_be_made = request.may_be_made;
   bool created = false;
   absl::StatusOr<JobRecord> record = world_.store.Create(job, &created);
   if (IsStoreRefusal(record.status()) &&

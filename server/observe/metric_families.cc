@@ -162,6 +162,10 @@ CallFamilies::CallFamilies(Registry& r)
                       "Calls that ended; of methods that there are not, "
                       "service and method are unknown.")),
       handling(Histogram(r, "grpc_server_handling_seconds",
-                         "From a call's arrival to its end.", CallTimes())) {}
+                         "From a call's arrival to its end.", CallTimes())),
+      lost_audit_rows(
+          Counter(r, "roundhouse_audit_lost_rows_total",
+                  "Rows of the audit that could not be written, of calls that "
+                  "were answered.")) {}
 
 }  // namespace roundhouse

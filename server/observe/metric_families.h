@@ -116,6 +116,7 @@ struct CallFamilies {
   HistogramFamily turn;
   CounterFamily& handled;
   HistogramFamily handling;
+  CounterFamily& lost_audit_rows;
 };
 
 }  // namespace roundhouse

@@ -89,6 +89,7 @@ struct ServerMetrics::Parts {
   StorageFamilies storage{*registry};
   CallFamilies calls{*registry};
   prometheus::Histogram& loop_turn = calls.turn.Add({});
+  prometheus::Counter& lost_audit_rows = calls.lost_audit_rows.Add({});
 
   // Series of one job; all of them are touched under `mutex`.
   struct Job {
@@ -422,6 +423,10 @@ void ServerMetrics::ObserveLoopTurn(absl::Duration time) {
 
 void ServerMetrics::ObserveRecovery(absl::Duration time) {
   parts_->slots.recovery.Add({}).Observe(Seconds(time));
+}
+
+void ServerMetrics::CountLostAuditRow() {
+  parts_->lost_audit_rows.Increment();
 }
 
 void ServerMetrics::ObserveCall(const std::string& service,

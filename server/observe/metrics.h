@@ -109,6 +109,7 @@ class ServerMetrics {
   void ObserveRecovery(absl::Duration time);
   void ObserveCommit(absl::Duration time);
   void ObserveLoopTurn(absl::Duration time);
+  void CountLostAuditRow();
   // `code` as gRPC names it: "OK", "NOT_FOUND".
   void ObserveCall(const std::string& service, const std::string& method,
                    const std::string& code, absl::Duration time);

@@ -254,6 +254,7 @@ absl::Status JobStore::InsertJob(Database* db, const NewJob& job,
   }
   RETURN_IF_ERROR(OutputNameIsFree(db, job.output_name));
   RETURN_IF_ERROR(ProjectIsThere(db, job.project));
+  RETURN_IF_ERROR(job.may_be_made(db));
   const int64_t now_us = ToMicros(options_.now());
   ASSIGN_OR_RETURN(
       Statement insert,

@@ -63,6 +63,11 @@ struct NewJob {
   std::string principal = "local";  // Who asks, as in "uid:1000".
   std::string owner;                // "": the principal.
   std::string project = kDefaultProject;
+  // Asked in the transaction that adds the job, on the writer's thread; its
+  // error is the answer.
+  std::function<absl::Status(Database*)> may_be_made = [](Database*) {
+    return absl::OkStatus();
+  };
 };
 
 struct TransitionInfo {

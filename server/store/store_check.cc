@@ -29,7 +29,11 @@ constexpr Table kTables[] = {
     {"meta", "key", "key, value"},
     {"users", "name", "name, uid, admin, create_us, remove_us"},
     {"projects", "name", "name, create_us"},
-    {"members", "project || ' ' || user", "project, user, role"}};
+    {"members", "project || ' ' || user", "project, user, role"},
+    {"audit", "number",
+     "number, time_us, principal, user, token, peer, rpc, part, resource, "
+     "code, reason, message, count, duration_us"},
+    {"limits", "subject || ' ' || name", "subject, name, value, change_us"}};
 
 absl::Status CheckTable(Database* db, const Table& table) {
   std::string whole = RowIsWhole(table.name);

@@ -265,6 +265,62 @@ END;
     // accounts 1: there were users once, also where the store has lost them.
     R"sql(
 INSERT INTO meta VALUES ('accounts', EXISTS (SELECT 1 FROM users));
+)sql"
+    // What was done by whom (server/audit/audit_log.h): rows are added, and the
+    // oldest go once there are 200000 newer ones.  REPLACE fires no trigger of
+    // DELETE, so a number that is there is not given again.
+    R"sql(
+CREATE TABLE audit (
+  number INTEGER PRIMARY KEY AUTOINCREMENT,
+  time_us INTEGER NOT NULL,
+  principal TEXT NOT NULL,
+  user TEXT NOT NULL,
+  token TEXT NOT NULL,
+  peer TEXT NOT NULL,
+  rpc TEXT NOT NULL,
+  part INTEGER NOT NULL,
+  resource TEXT NOT NULL,
+  code INTEGER NOT NULL,
+  reason TEXT NOT NULL,
+  message TEXT NOT NULL,
+  count INTEGER NOT NULL,
+  duration_us INTEGER NOT NULL,
+  checksum INTEGER NOT NULL GENERATED ALWAYS AS (row_checksum(
+    number, time_us, principal, user, token, peer, rpc, part, resource, code,
+    reason, message, count, duration_us)) STORED
+);
+CREATE TRIGGER audit_is_not_changed BEFORE UPDATE ON audit
+BEGIN
+  SELECT RAISE(ABORT, 'rows of audit are not changed');
+END;
+CREATE TRIGGER audit_is_not_replaced BEFORE INSERT ON audit
+WHEN EXISTS (SELECT 1 FROM audit WHERE number = new.number)
+BEGIN
+  SELECT RAISE(ABORT, 'rows of audit are not replaced');
+END;
+CREATE TRIGGER audit_is_kept BEFORE DELETE ON audit
+WHEN old.number > (SELECT max(number) FROM audit) - 200000
+BEGIN
+  SELECT RAISE(ABORT, 'the newest 200000 rows of audit are kept');
+END;
+)sql"
+    // What users and projects may take (server/limits/limit_table.h).
+    R"sql(
+CREATE TABLE limits (
+  subject TEXT NOT NULL,
+  name TEXT NOT NULL,
+  value INTEGER NOT NULL,
+  change_us INTEGER NOT NULL,
+  checksum INTEGER NOT NULL GENERATED ALWAYS AS (row_checksum(
+    subject, name, value, change_us)) STORED,
+  PRIMARY KEY (subject, name)
+) WITHOUT ROWID;
+CREATE TRIGGER limits_are_whole BEFORE UPDATE ON limits
+WHEN old.checksum IS NOT row_checksum(
+  old.subject, old.name, old.value, old.change_us)
+BEGIN
+  SELECT RAISE(ABORT, 'a row of limits differs from its checksum');
+END;
 )sql"};
 
 // What the schema looks like: each table, index and trigger as it was written.

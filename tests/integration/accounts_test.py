@@ -65,6 +65,9 @@ class AccountsTest(unittest.TestCase):
         path.chmod(0o644)
         return self.client(uid, "submit", "-f", path, "-o", "name", *words)
 
+    def submit_as_root(self):
+        return self.submit(0, "--project=vision")
+
     def ok(self, done):
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stdout
@@ -125,6 +128,76 @@ class AccountsTest(unittest.TestCase):
         self.ok(self.client(MARY, "user", "add", "mary", f"--uid={MARY}",
                             "--role=admin"))
         self.ok(self.client(MARY, "user", "add", "otto", f"--uid={OTTO}"))
+
+    def audit(self, *words):
+        done = self.daemon.client("audit", "-o", "json", *words)
+        return json.loads(done.stdout)["records"]
+
+    def test_the_audit_says_who_did_what(self):
+        self.daemon.client("project", "add", "vision")
+        self.daemon.client("user", "add", "mary", f"--uid={MARY}",
+                           "--project=vision")
+        job = self.ok(self.submit(MARY)).strip()
+        self.ok(self.client(MARY, "cancel", job))
+        self.denied(self.client(MARY, "audit"), "only an admin")
+        for _ in range(3):
+            self.denied(self.client(NOBODY, "list"), "you have no account")
+
+        made, = self.audit("--rpc=CreateFineTuningJob")
+        self.assertEqual(made["resource"], job)
+        self.assertEqual((made["user"], made["principal"], made["code"]),
+                         ("mary", f"uid:{MARY}", "OK"))
+        self.assertNotIn("train.jsonl", json.dumps(self.audit()))
+        self.assertEqual(
+            {row["rpc"].split("/")[1] for row in self.audit(f"--job={job}")},
+            {"CreateFineTuningJob", "CancelFineTuningJob"})
+        self.assertEqual(self.audit("--since=2020-01-01", "--until=2020-01-02"),
+                         [])
+
+        # What was refused again and again is counted, over a stop too.
+        self.daemon.stop()
+        self.daemon.start()
+        refused = self.audit(f"--user=uid:{NOBODY}")
+        self.assertEqual(sorted(row["count"] for row in refused), [1, 2])
+        self.assertEqual({row["code"] for row in refused},
+                         {"PERMISSION_DENIED"})
+        self.assertEqual(len(self.audit("--user=mary", "--result=failed")), 1)
+        self.daemon.stop()
+
+    def test_limits_hold_for_members_and_say_what_an_admin_types(self):
+        self.daemon.client("project", "add", "vision")
+        for name, uid in (("mary", MARY), ("otto", OTTO)):
+            self.daemon.client("user", "add", name, f"--uid={uid}",
+                               "--project=vision")
+        self.daemon.client("limit", "set", "user:mary", "queued_jobs", "0")
+        refused = self.submit(MARY)
+        self.assertEqual(refused.returncode, 7, refused.stderr)
+        self.assertIn("queued_jobs of user:mary is 0, and there are 0 jobs "
+                      "that have not ended", refused.stderr)
+        self.assertIn("roundhouse limit set user:mary queued_jobs VALUE",
+                      refused.stderr)
+        self.denied(self.client(MARY, "limit", "set", "user:mary",
+                                "queued_jobs", "5"), "only an admin")
+        listed = json.loads(self.ok(self.client(MARY, "limit", "list", "-o",
+                                                "json")))["limits"]
+        own, = (row for row in listed if row["limit"] == "queued_jobs")
+        self.assertEqual((own["subject"], own["value"], own["used"]),
+                         ("user:mary", 0, 0))
+        self.ok(self.submit(OTTO))
+        job = self.ok(self.submit_as_root()).strip()  # an admin's
+        self.daemon.client("limit", "remove", "user:mary", "queued_jobs")
+        self.daemon.client("limit", "set", "everybody", "open_streams", "0")
+        refused = self.client(MARY, "export", job, "--output", "x")
+        self.assertEqual(refused.returncode, 7, refused.stderr)
+        self.assertIn("open_streams of everybody is 0", refused.stderr)
+        self.daemon.client("logs", job)
+        self.daemon.client("limit", "set", "everybody", "calls_per_second", "1")
+        codes = {self.client(MARY, "list").returncode for _ in range(4)}
+        self.assertIn(7, codes)
+        row, = self.audit("--result=resource_exhausted",
+                          "--rpc=CreateFineTuningJob")
+        self.assertEqual((row["user"], row["reason"]), ("mary", "QUOTA"))
+        self.daemon.stop()
 
     def test_projects_keep_apart(self):
         old = self.ok(self.submit(OTTO)).strip()

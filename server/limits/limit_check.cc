@@ -1,0 +1,190 @@
+#include "server/limits/limit_check.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/job_state.h"
+#include "base/status.h"
+#include "server/spec/spec_error.h"
+
+namespace roundhouse {
+namespace {
+
+// The numbers of those that are not final: jobs are found by state.
+std::string LiveStates() {
+  std::vector<int> states;
+  for (const JobState state : AllJobStates()) {
+    if (!IsFinal(state)) states.push_back(static_cast<int>(state));
+  }
+  return absl::StrJoin(states, ", ");
+}
+
+absl::StatusOr<int64_t> QueryCounted(Database* db, const std::string& sql,
+                                     const Counted& counted) {
+  ASSIGN_OR_RETURN(
+      Statement select,
+      db->Prepare(absl::StrCat(sql,
+                               " AND (?1 = '' OR jobs.owner = ?1) "
+                               "AND (?2 = '' OR jobs.project = ?2)")));
+  ASSIGN_OR_RETURN(const bool row,
+                   select.Bind(counted.owner).Bind(counted.project).Step());
+  return row ? select.Int(0) : 0;
+}
+
+absl::StatusOr<int64_t> JobsNotEnded(Database* db, const Counted& counted) {
+  static const std::string& sql = *new std::string(absl::StrCat(
+      "SELECT count(*) FROM jobs WHERE state IN (", LiveStates(), ")"));
+  return QueryCounted(db, sql, counted);
+}
+
+absl::StatusOr<int64_t> BytesOfCheckpoints(Database* db,
+                                           const Counted& counted) {
+  return QueryCounted(db,
+                      "SELECT coalesce(sum(size_bytes), 0) FROM checkpoints "
+                      "JOIN jobs ON jobs.number = checkpoints.job WHERE true",
+                      counted);
+}
+
+}  // namespace
+
+LimitCheck::LimitCheck(const LimitTable* table, const JobStore* store,
+                       const Clock& clock)
+    : table_(table), store_(store), clock_(clock) {}
+
+absl::Status LimitCheck::Reached(const LimitRows::Found& limit, Limit name,
+                                 int64_t used, int64_t more) {
+  const LimitInfo& info = InfoOf(name);
+  return RequestError(
+      absl::StatusCode::kResourceExhausted, FieldReason::kQuota, limit.subject,
+      absl::StrCat(info.name, " of ", limit.subject, " is ", limit.value,
+                   ", and there are ", used, " ", info.meaning,
+                   more == 1 ? "" : absl::StrCat("; ", more, " more are asked"),
+                   "; an admin changes it with: roundhouse limit set ",
+                   limit.subject, " ", info.name, " VALUE"));
+}
+
+std::optional<LimitRows::Found> LimitCheck::OfCaller(const Caller& caller,
+                                                     Limit limit) const {
+  if (caller.admin) return std::nullopt;
+  return table_->rows()->OfUser(caller.user, limit);
+}
+
+LimitCheck::HoldingRows LimitCheck::Holding(const Caller& caller,
+                                            const std::string& project,
+                                            Limit limit) const {
+  HoldingRows holding;
+  if (caller.admin) return holding;
+  const auto rows = table_->rows();
+  if (const auto own = rows->OfUser(caller.user, limit); own.has_value()) {
+    holding.push_back({*own, {.owner = caller.owner()}});
+  }
+  const std::string subject = absl::StrCat("project:", project);
+  if (const auto value = rows->Of(subject, limit); value.has_value()) {
+    holding.push_back(
+        {{.subject = subject, .value = *value}, {.project = project}});
+  }
+  if (const auto value = rows->Of(kServer, limit); value.has_value()) {
+    holding.push_back({{.subject = kServer, .value = *value}, {}});
+  }
+  return holding;
+}
+
+bool LimitCheck::Take(const std::string& key, int64_t per_second) {
+  const absl::Time now =
+      absl::UnixEpoch() + absl::Nanoseconds(clock_.MonotonicNs());
+  const auto rate = static_cast<double>(per_second);
+  if (buckets_.size() >= kMaxCountedUsers && !buckets_.contains(key)) {
+    buckets_.clear();
+  }
+  auto found = buckets_.find(key);
+  if (found != buckets_.end() && found->second.per_second != per_second) {
+    buckets_.erase(found);
+    found = buckets_.end();
+  }
+  if (found == buckets_.end()) {
+    found = buckets_
+                .emplace(key, Bucket{.per_second = per_second,
+                                     .calls = TokenBucket(rate, now)})
+                .first;
+  }
+  return found->second.calls.Take(now);
+}
+
+absl::Status LimitCheck::CheckCall(const Caller& caller) {
+  const auto holding = Holding(caller, "", Limit::kCallsPerSecond);
+  MutexLock lock(mutex_);
+  for (const auto& [limit, counted] : holding) {
+    if (Take(counted.owner, limit.value)) continue;
+    return Reached(limit, Limit::kCallsPerSecond, limit.value, 1);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LimitCheck::CheckStreams(const Caller& caller, size_t held,
+                                      size_t all) const {
+  for (const auto& [limit, counted] :
+       Holding(caller, "", Limit::kOpenStreams)) {
+    const size_t open = counted.owner.empty() ? all : held;
+    if (static_cast<int64_t>(open) <= limit.value) continue;
+    return Reached(limit, Limit::kOpenStreams, static_cast<int64_t>(open) - 1,
+                   1);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LimitCheck::CheckRoom(const Caller& caller,
+                                   const std::string& project,
+                                   int64_t bytes) const {
+  const auto holding = Holding(caller, project, Limit::kDiskBytes);
+  return store_->ReadWith(
+      [&](Database* db) { return CheckBytes(db, holding, bytes); });
+}
+
+absl::Status LimitCheck::CheckBytes(Database* db, const HoldingRows& holding,
+                                    int64_t bytes) const {
+  for (const auto& [limit, counted] : holding) {
+    ASSIGN_OR_RETURN(const int64_t checkpoints,
+                     BytesOfCheckpoints(db, counted));
+    ASSIGN_OR_RETURN(const int64_t others, other_bytes_(db, counted));
+    const int64_t used = checkpoints + others;
+    if (used < limit.value && bytes <= limit.value - used) continue;
+    return Reached(limit, Limit::kDiskBytes, used, bytes);
+  }
+  return absl::OkStatus();
+}
+
+LimitCheck::MayInsert LimitCheck::MayAddJob(const Caller& caller,
+                                            const std::string& project) const {
+  return [this, jobs = Holding(caller, project, Limit::kQueuedJobs),
+          room = Holding(caller, project, Limit::kDiskBytes)](
+             Database* db) -> absl::Status {
+    for (const auto& [limit, counted] : jobs) {
+      ASSIGN_OR_RETURN(const int64_t used, JobsNotEnded(db, counted));
+      if (used < limit.value) continue;
+      return Reached(limit, Limit::kQueuedJobs, used, 1);
+    }
+    return CheckBytes(db, room, 1);
+  };
+}
+
+absl::StatusOr<std::optional<int64_t>> LimitCheck::Used(
+    Limit limit, const Counted& counted) const {
+  std::optional<int64_t> used;
+  if (limit != Limit::kQueuedJobs && limit != Limit::kDiskBytes) return used;
+  RETURN_IF_ERROR(store_->ReadWith([&](Database* db) -> absl::Status {
+    if (limit == Limit::kQueuedJobs) {
+      ASSIGN_OR_RETURN(used, JobsNotEnded(db, counted));
+      return absl::OkStatus();
+    }
+    ASSIGN_OR_RETURN(const int64_t checkpoints,
+                     BytesOfCheckpoints(db, counted));
+    ASSIGN_OR_RETURN(const int64_t others, other_bytes_(db, counted));
+    used = checkpoints + others;
+    return absl::OkStatus();
+  }));
+  return used;
+}
+
+}  // namespace roundhouse

@@ -1,0 +1,103 @@
+// Whether a caller may take more: what he uses, against the rows of the table.
+//
+// An error is kResourceExhausted and says which limit of whom, its value, what
+// is used, and what an admin would type.  Admins are not asked here.
+//
+// Thread-safe.  What counts jobs or bytes reads the store.
+#ifndef ROUNDHOUSE_SERVER_LIMITS_LIMIT_CHECK_H_
+#define ROUNDHOUSE_SERVER_LIMITS_LIMIT_CHECK_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/clock.h"
+#include "base/mutex.h"
+#include "server/access/caller.h"
+#include "server/door/token_bucket.h"
+#include "server/limits/limit_table.h"
+#include "server/store/store.h"
+
+namespace roundhouse {
+
+// Users whose calls are counted; all of them are forgotten beyond that.
+inline constexpr size_t kMaxCountedUsers = 4'096;
+
+// Whose bytes or jobs are counted; "" is everybody's.
+struct Counted {
+  std::string owner;
+  std::string project;
+};
+
+class LimitCheck {
+ public:
+  // Bytes beside those of checkpoints, as uploads are; may read the database.
+  using OtherBytes =
+      std::function<absl::StatusOr<int64_t>(Database*, const Counted&)>;
+  using MayInsert = std::function<absl::Status(Database*)>;
+
+  // Both outlive it.
+  LimitCheck(const LimitTable* table, const JobStore* store,
+             const Clock& clock = SystemClock());
+
+  // Before the first call.
+  void SetOtherBytes(OtherBytes bytes) { other_bytes_ = std::move(bytes); }
+
+  // One call more.
+  absl::Status CheckCall(const Caller& caller);
+  // A stream that is open already: `held` are his, with it, `all` everybody's.
+  absl::Status CheckStreams(const Caller& caller, size_t held,
+                            size_t all) const;
+  // Room for `bytes` more of what is kept: checkpoints, uploads.
+  absl::Status CheckRoom(const Caller& caller, const std::string& project,
+                         int64_t bytes) const;
+  // For the transaction that adds a job: one more that has not ended, of
+  // whoever has room left.
+  MayInsert MayAddJob(const Caller& caller, const std::string& project) const;
+  // A value that is not counted here, as unpacked_bytes; nullopt: none.
+  std::optional<LimitRows::Found> OfCaller(const Caller& caller,
+                                           Limit limit) const;
+  // Whether anybody has a row of it.
+  bool Has(Limit limit) const { return table_->rows()->Has(limit); }
+  // The status that says so.
+  static absl::Status Reached(const LimitRows::Found& limit, Limit name,
+                              int64_t used, int64_t more);
+
+  // What is used now; nullopt: nothing that this class knows.
+  absl::StatusOr<std::optional<int64_t>> Used(Limit limit,
+                                              const Counted& counted) const;
+
+ private:
+  struct Bucket {
+    int64_t per_second;
+    TokenBucket calls;
+  };
+
+  // The rows that hold for one more of a thing that is counted.
+  using HoldingRows = std::vector<std::pair<LimitRows::Found, Counted>>;
+  HoldingRows Holding(const Caller& caller, const std::string& project,
+                      Limit limit) const;
+  absl::Status CheckBytes(Database* db, const HoldingRows& holding,
+                          int64_t bytes) const;
+  bool Take(const std::string& key, int64_t per_second)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const LimitTable* const table_;
+  const JobStore* const store_;
+  const Clock& clock_;
+  OtherBytes other_bytes_ = [](Database*, const Counted&) { return 0; };
+  Mutex mutex_;
+  std::map<std::string, Bucket> buckets_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SERVER_LIMITS_LIMIT_CHECK_H_

@@ -1,0 +1,202 @@
+// Which limit holds for whom, and what a refusal says.
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/manual_clock.h"
+#include "gtest/gtest.h"
+#include "server/access/accounts.h"
+#include "server/limits/limit_check.h"
+#include "server/limits/limit_table.h"
+#include "server/spec/spec_error.h"
+
+namespace roundhouse {
+namespace {
+
+class LimitsTest : public testing::Test {
+ protected:
+  LimitsTest() {
+    path_ = testing::TempDir() + "/limits_test_" +
+            testing::UnitTest::GetInstance()->current_test_info()->name() +
+            ".db";
+    for (const char* end : {"", "-wal", "-shm", ".backup"}) {
+      std::filesystem::remove(path_ + end);
+    }
+    std::filesystem::remove(
+        std::filesystem::path(path_).replace_extension(".mark"));
+    Open();
+    EXPECT_TRUE(accounts_->AddProject("vision").ok());
+    EXPECT_TRUE(accounts_->SetUser({.name = "anna", .project = "vision"}).ok());
+    EXPECT_TRUE(accounts_->SetUser({.name = "otto", .project = "vision"}).ok());
+  }
+  void Open() {
+    check_.reset();
+    table_.reset();
+    accounts_.reset();
+    store_.reset();
+    store_ = *JobStore::Open({.path = path_});
+    accounts_ = *Accounts::Load(store_.get());
+    table_ = *LimitTable::Load(store_.get());
+    check_ = std::make_unique<LimitCheck>(table_.get(), store_.get(), clock_);
+  }
+  absl::Status Set(const std::string& subject, const std::string& limit,
+                   int64_t value) {
+    return table_->Set(*accounts_->list(), subject, limit, value);
+  }
+  static Caller Member(const std::string& name) {
+    return {.principal = "uid:7",
+            .user = name,
+            .projects = {{"vision", Role::kMember}}};
+  }
+  absl::Status AddJob(const Caller& caller,
+                      const std::string& project = "vision") {
+    return store_
+        ->Create({.text = "t",
+                  .owner = caller.owner(),
+                  .project = project,
+                  .may_be_made = check_->MayAddJob(caller, project)})
+        .status();
+  }
+
+  ManualClock clock_;
+  std::string path_;
+  std::unique_ptr<JobStore> store_;
+  std::unique_ptr<Accounts> accounts_;
+  std::unique_ptr<LimitTable> table_;
+  std::unique_ptr<LimitCheck> check_;
+};
+
+TEST_F(LimitsTest, TheMostSpecificRowOfAUserCounts) {
+  const Caller anna = Member("anna");
+  EXPECT_FALSE(check_->OfCaller(anna, Limit::kUnpackedBytes).has_value());
+  ASSERT_TRUE(Set("everybody", "unpacked_bytes", 10).ok());
+  EXPECT_EQ(check_->OfCaller(anna, Limit::kUnpackedBytes)->value, 10);
+  ASSERT_TRUE(Set("user:anna", "unpacked_bytes", 20).ok());
+  Open();
+  EXPECT_EQ(check_->OfCaller(anna, Limit::kUnpackedBytes)->value, 20);
+  EXPECT_EQ(check_->OfCaller(anna, Limit::kUnpackedBytes)->subject,
+            "user:anna");
+  EXPECT_EQ(check_->OfCaller(Member("otto"), Limit::kUnpackedBytes)->subject,
+            "everybody");
+  EXPECT_FALSE(
+      check_->OfCaller({.admin = true}, Limit::kUnpackedBytes).has_value());
+  ASSERT_TRUE(table_->Remove("user:anna", "unpacked_bytes").ok());
+  EXPECT_EQ(check_->OfCaller(anna, Limit::kUnpackedBytes)->value, 10);
+  EXPECT_TRUE(absl::IsNotFound(table_->Remove("user:anna", "unpacked_bytes")));
+}
+
+TEST_F(LimitsTest, WhatIsNoLimitNamesTheField) {
+  const struct {
+    const char* subject;
+    const char* limit;
+    int64_t value;
+    const char* field;
+  } cases[] = {{"anna", "queued_jobs", 1, "subject"},
+               {"user:", "queued_jobs", 1, "subject"},
+               {"user:nobody", "queued_jobs", 1, "subject"},
+               {"project:none", "queued_jobs", 1, "subject"},
+               {"project:vision", "open_streams", 1, "subject"},
+               {"server", "bytes_in_flight", 1, "subject"},
+               {"everybody", "queud_jobs", 1, "limit"},
+               {"everybody", "queued_jobs", -1, "value"},
+               {"everybody", "open_streams", 101, "value"},
+               {"server", "open_streams", 2001, "value"}};
+  for (const auto& [subject, limit, value, field] : cases) {
+    const absl::Status status = Set(subject, limit, value);
+    EXPECT_FALSE(status.ok()) << subject << " " << limit;
+    EXPECT_EQ(ErrorField(status), field) << status;
+  }
+  EXPECT_TRUE(absl::StrContains(Set("everybody", "queud_jobs", 1).message(),
+                                "did you mean queued_jobs?"));
+  EXPECT_TRUE(table_->rows()->values.empty());
+}
+
+TEST_F(LimitsTest, JobsOfAUserAndOfAProject) {
+  const Caller anna = Member("anna"), otto = Member("otto");
+  ASSERT_TRUE(Set("everybody", "queued_jobs", 2).ok());
+  ASSERT_TRUE(Set("project:vision", "queued_jobs", 3).ok());
+  ASSERT_TRUE(AddJob(anna).ok());
+  ASSERT_TRUE(AddJob(anna).ok());
+  absl::Status refused = AddJob(anna);
+  EXPECT_TRUE(absl::IsResourceExhausted(refused));
+  EXPECT_EQ(refused.message(),
+            "queued_jobs of everybody is 2, and there are 2 jobs that have not "
+            "ended; an admin changes it with: roundhouse limit set everybody "
+            "queued_jobs VALUE");
+  EXPECT_EQ(ErrorField(refused), "everybody");
+  EXPECT_EQ(ErrorReason(refused), FieldReason::kQuota);
+  ASSERT_TRUE(AddJob(otto).ok());
+  refused = AddJob(otto);
+  EXPECT_TRUE(absl::StrContains(refused.message(),
+                                "queued_jobs of project:vision is 3"))
+      << refused;
+  EXPECT_TRUE(AddJob(otto, "default").ok());
+  EXPECT_TRUE(AddJob({.principal = "uid:0", .admin = true}).ok());
+  // One that ends makes room.
+  ASSERT_TRUE(store_->Transition("job-1", JobState::kFailed, {}).ok());
+  ASSERT_TRUE(store_->Transition("job-3", JobState::kFailed, {}).ok());
+  EXPECT_TRUE(AddJob(anna).ok());
+  EXPECT_FALSE(AddJob(anna).ok());
+  EXPECT_EQ(*check_->Used(Limit::kQueuedJobs, {.owner = "anna"}), 2);
+  EXPECT_EQ(*check_->Used(Limit::kQueuedJobs, {}), 4);
+}
+
+TEST_F(LimitsTest, BytesOfCheckpointsAndWhatElseIsKept) {
+  const Caller anna = Member("anna");
+  ASSERT_TRUE(AddJob(anna).ok());
+  ASSERT_TRUE(
+      store_
+          ->AddCheckpoint("job-1", {.step = 1, .path = "p", .size_bytes = 600})
+          .ok());
+  EXPECT_TRUE(check_->CheckRoom(anna, "vision", 1'000'000).ok());
+  ASSERT_TRUE(Set("user:anna", "disk_bytes", 1000).ok());
+  EXPECT_TRUE(check_->CheckRoom(anna, "vision", 400).ok());
+  EXPECT_FALSE(check_->CheckRoom(anna, "vision", 401).ok());
+  check_->SetOtherBytes(
+      [](Database*, const Counted& counted) -> absl::StatusOr<int64_t> {
+        return counted.owner == "anna" ? 100 : 0;
+      });
+  const absl::Status refused = check_->CheckRoom(anna, "vision", 301);
+  EXPECT_TRUE(absl::StrContains(
+      refused.message(),
+      "disk_bytes of user:anna is 1000, and there are 700 bytes of "
+      "checkpoints and uploads; 301 more are asked"))
+      << refused;
+  EXPECT_TRUE(check_->CheckRoom(Member("otto"), "vision", 301).ok());
+  ASSERT_TRUE(Set("server", "queued_jobs", 0).ok());
+  EXPECT_FALSE(AddJob(Member("otto")).ok());
+}
+
+TEST_F(LimitsTest, CallsASecond) {
+  const Caller anna = Member("anna");
+  for (int i = 0; i < 100; ++i) EXPECT_TRUE(check_->CheckCall(anna).ok());
+  ASSERT_TRUE(Set("user:anna", "calls_per_second", 5).ok());
+  for (int i = 0; i < 5; ++i) EXPECT_TRUE(check_->CheckCall(anna).ok());
+  const absl::Status refused = check_->CheckCall(anna);
+  EXPECT_TRUE(absl::IsResourceExhausted(refused));
+  EXPECT_TRUE(absl::StrContains(refused.message(),
+                                "calls_per_second of user:anna is 5"))
+      << refused;
+  EXPECT_TRUE(check_->CheckCall(Member("otto")).ok());
+  EXPECT_TRUE(check_->CheckCall({.admin = true}).ok());
+  clock_.Advance(absl::Milliseconds(200));
+  EXPECT_TRUE(check_->CheckCall(anna).ok());
+  EXPECT_FALSE(check_->CheckCall(anna).ok());
+}
+
+TEST_F(LimitsTest, Streams) {
+  const Caller anna = Member("anna");
+  ASSERT_TRUE(Set("everybody", "open_streams", 2).ok());
+  ASSERT_TRUE(Set("server", "open_streams", 10).ok());
+  EXPECT_TRUE(check_->CheckStreams(anna, 2, 10).ok());
+  EXPECT_FALSE(check_->CheckStreams(anna, 3, 10).ok());
+  EXPECT_TRUE(
+      absl::StrContains(check_->CheckStreams(anna, 1, 11).message(),
+                        "open_streams of server is 10, and there are 10"));
+  EXPECT_TRUE(check_->CheckStreams({.admin = true}, 3, 11).ok());
+}
+
+}  // namespace
+}  // namespace roundhouse
