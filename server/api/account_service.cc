@@ -7,7 +7,6 @@
 #include "server/access/logins.h"
 #include "server/api/audit_convert.h"
 #include "server/api/convert.h"
-#include "server/api/stream_pump.h"
 #include "server/audit/audit_log.h"
 #include "server/limits/limit_answers.h"
 #include "server/spec/spec_error.h"
@@ -226,17 +225,16 @@ grpc::ServerUnaryReactor* AccountService::RemoveLimit(
 grpc::ServerUnaryReactor* AccountService::ListLimits(
     grpc::CallbackServerContext* context, const v1::ListLimitsRequest* request,
     v1::ListLimitsResponse* response) {
-  return RunUnary(
-      context, door_, request,
-      [=, this](const Entered& entered) -> absl::Status {
-        const LimitSources sources{*limits_, *door_.limits,
-                                   door_.pump->Held(entered.caller.uid)};
-        ASSIGN_OR_RETURN(*response,
-                         entered.caller.admin
-                             ? AllLimits(sources)
-                             : LimitsOfCaller(sources, entered.caller));
-        return absl::OkStatus();
-      });
+  return RunUnary(context, door_, request,
+                  [=, this](const Entered& entered) -> absl::Status {
+                    const LimitSources sources{*limits_, *door_.limits};
+                    ASSIGN_OR_RETURN(
+                        *response,
+                        entered.caller.admin
+                            ? AllLimits(sources)
+                            : LimitsOfCaller(sources, entered.caller));
+                    return absl::OkStatus();
+                  });
 }
 
 grpc::ServerUnaryReactor* AccountService::ListAudit(

@@ -49,15 +49,15 @@ grpc::ServerWriteReactor<Response>* BeginStream(
   if (!place.ok()) return refuse(place.status());
   const absl::StatusOr<Entered> entered = EnterCall(door, *context, request);
   if (!entered.ok()) return refuse(entered.status());
-  const absl::Status room =
-      door.limits->CheckStreams(entered->caller, place->held(), place->all());
-  if (!room.ok()) return refuse(room);
+  absl::StatusOr<StreamTicket> ticket =
+      door.limits->OpenStream(entered->caller);
+  if (!ticket.ok()) return refuse(ticket.status());
   auto made = make(*entered);
   if (!made.ok()) return refuse(made.status());
   std::shared_ptr<PumpedWriter<Response>> stream = *std::move(made);
   PumpedWriter<Response>* const raw = stream.get();
-  stream->Begin(*std::move(place), *door.gate, entered->caller,
-                ResourceOf(request),
+  stream->Begin(*std::move(place), *std::move(ticket), *door.gate,
+                entered->caller, ResourceOf(request),
                 StreamAudit::Begin(door, *context, request));
   door.pump->Add(std::move(stream));
   return raw;

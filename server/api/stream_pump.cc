@@ -24,8 +24,6 @@ StreamPlace& StreamPlace::operator=(StreamPlace&& other) noexcept {
   std::swap(pump_, other.pump_);
   std::swap(uid_, other.uid_);
   std::swap(kind_, other.kind_);
-  std::swap(held_, other.held_);
-  std::swap(all_, other.all_);
   return *this;
 }
 
@@ -77,16 +75,7 @@ absl::StatusOr<StreamPlace> StreamPump::Take(uid_t uid, StreamKind kind) {
   ++share.all;
   ++share.of_kind[index];
   ++places_;
-  StreamPlace place(this, uid, kind);
-  place.held_ = has.all + 1;
-  place.all_ = places_;
-  return place;
-}
-
-size_t StreamPump::Held(uid_t uid) const {
-  MutexLock lock(mutex_);
-  const auto found = shares_.find(uid);
-  return found == shares_.end() ? 0 : found->second.all;
+  return StreamPlace(this, uid, kind);
 }
 
 void StreamPump::GiveBack(uid_t uid, StreamKind kind) {

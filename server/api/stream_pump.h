@@ -33,6 +33,7 @@
 #include "server/api/errors.h"
 #include "server/api/unary_call.h"
 #include "server/door/peers.h"
+#include "server/limits/limit_check.h"
 
 namespace roundhouse {
 
@@ -65,10 +66,6 @@ class StreamPlace {
   StreamPlace& operator=(StreamPlace&& other) noexcept;
   ~StreamPlace();
 
-  // The user's streams, and everybody's, when this one was taken: with it.
-  size_t held() const { return held_; }
-  size_t all() const { return all_; }
-
  private:
   friend class StreamPump;
   StreamPlace(StreamPump* pump, uid_t uid, StreamKind kind)
@@ -77,8 +74,6 @@ class StreamPlace {
   StreamPump* pump_ = nullptr;
   uid_t uid_ = 0;
   StreamKind kind_ = StreamKind::kFollow;
-  size_t held_ = 0;
-  size_t all_ = 0;
 };
 
 class StreamPump {
@@ -99,8 +94,6 @@ class StreamPump {
                                    StreamKind kind);
   absl::StatusOr<StreamPlace> Take(uid_t uid, StreamKind kind);
   absl::Duration patience() const { return patience_; }
-  // The streams that a user has open.
-  size_t Held(uid_t uid) const;
   // Keeps the stream until Remove.
   void Add(std::shared_ptr<PumpedStream> stream);
   void Remove(PumpedStream* stream);
@@ -127,7 +120,7 @@ class StreamPump {
   const Peers* const peers_;
   const absl::Duration patience_;
   std::atomic<uint64_t> changes_ = 1;
-  mutable Mutex mutex_;
+  Mutex mutex_;
   CondVar changed_;
   // Users who have streams.
   std::map<uid_t, Share> shares_ ABSL_GUARDED_BY(mutex_);
@@ -155,8 +148,10 @@ class PumpedWriter : public grpc::ServerWriteReactor<Response>,
   // Once, before Pump.  The place is kept until the stream dies; the stream
   // ends when its caller is not any more who he was; `resource` goes into
   // details of errors, `audit` is told of the end.
-  void Begin(StreamPlace place, const Gate& gate, const Caller& caller,
-             const std::string& resource, StreamAudit audit) {
+  void Begin(StreamPlace place, StreamTicket ticket, const Gate& gate,
+             const Caller& caller, const std::string& resource,
+             StreamAudit audit) {
+    ticket_ = std::move(ticket);
     audit_ = std::move(audit);
     place_ = std::move(place);
     gate_ = &gate;
@@ -245,6 +240,7 @@ class PumpedWriter : public grpc::ServerWriteReactor<Response>,
   StreamPump* const pump_;
   grpc::CallbackServerContext* const context_;
   StreamPlace place_;
+  StreamTicket ticket_;
   StreamAudit audit_;
   std::string resource_;
   const Gate* gate_ = nullptr;

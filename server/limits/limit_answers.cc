@@ -42,9 +42,6 @@ absl::Status PutOwn(const LimitSources& sources, const LimitRows& rows,
   const auto set = rows.OfUser(caller.user, info.limit);
   if (set.has_value()) own = LimitOf(info, set->subject, set->value);
   if (!own.has_value()) return absl::OkStatus();
-  if (info.limit == Limit::kOpenStreams) {
-    own->set_used(static_cast<int64_t>(sources.open_streams));
-  }
   RETURN_IF_ERROR(PutUsed(sources, info, {.owner = caller.owner()}, &*own));
   *out->add_limits() = *std::move(own);
   return absl::OkStatus();

@@ -4,8 +4,6 @@
 #ifndef ROUNDHOUSE_SERVER_LIMITS_LIMIT_ANSWERS_H_
 #define ROUNDHOUSE_SERVER_LIMITS_LIMIT_ANSWERS_H_
 
-#include <cstddef>
-
 #include "absl/status/statusor.h"
 #include "proto/roundhouse/v1/account.pb.h"
 #include "server/access/accounts.h"
@@ -19,7 +17,6 @@ namespace roundhouse {
 struct LimitSources {
   const LimitTable& table;
   const LimitCheck& check;
-  size_t open_streams = 0;  // of the caller
 };
 
 // The limits that hold for `caller`, with what he, his projects and all use.

@@ -122,16 +122,32 @@ absl::Status LimitCheck::CheckCall(const Caller& caller) {
   return absl::OkStatus();
 }
 
-absl::Status LimitCheck::CheckStreams(const Caller& caller, size_t held,
-                                      size_t all) const {
-  for (const auto& [limit, counted] :
-       Holding(caller, "", Limit::kOpenStreams)) {
-    const size_t open = counted.owner.empty() ? all : held;
-    if (static_cast<int64_t>(open) <= limit.value) continue;
-    return Reached(limit, Limit::kOpenStreams, static_cast<int64_t>(open) - 1,
-                   1);
+int64_t LimitCheck::Streams(const Counted& counted) const {
+  if (counted.owner.empty()) return all_streams_;
+  const auto found = streams_.find(counted.owner);
+  return found == streams_.end() ? 0 : found->second;
+}
+
+absl::StatusOr<StreamTicket> LimitCheck::OpenStream(const Caller& caller) {
+  const auto holding = Holding(caller, "", Limit::kOpenStreams);
+  MutexLock lock(mutex_);
+  for (const auto& [limit, counted] : holding) {
+    const int64_t open = Streams(counted);
+    if (open < limit.value) continue;
+    return Reached(limit, Limit::kOpenStreams, open, 1);
   }
-  return absl::OkStatus();
+  ++streams_[caller.owner()];
+  ++all_streams_;
+  return StreamTicket(this, [this, owner = caller.owner()](const void*) {
+    CloseStream(owner);
+  });
+}
+
+void LimitCheck::CloseStream(const std::string& owner) {
+  MutexLock lock(mutex_);
+  --all_streams_;
+  const auto found = streams_.find(owner);
+  if (--found->second == 0) streams_.erase(found);
 }
 
 absl::Status LimitCheck::CheckRoom(const Caller& caller,
@@ -172,6 +188,10 @@ LimitCheck::MayInsert LimitCheck::MayAddJob(const Caller& caller,
 absl::StatusOr<std::optional<int64_t>> LimitCheck::Used(
     Limit limit, const Counted& counted) const {
   std::optional<int64_t> used;
+  if (limit == Limit::kOpenStreams) {
+    MutexLock lock(mutex_);
+    return Streams(counted);
+  }
   if (limit != Limit::kQueuedJobs && limit != Limit::kDiskBytes) return used;
   RETURN_IF_ERROR(store_->ReadWith([&](Database* db) -> absl::Status {
     if (limit == Limit::kQueuedJobs) {

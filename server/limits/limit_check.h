@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -37,6 +38,10 @@ struct Counted {
   std::string project;
 };
 
+// A stream that counts.  Shared, since it only tells when the last owner goes;
+// the LimitCheck outlives it.
+using StreamTicket = std::shared_ptr<const void>;
+
 class LimitCheck {
  public:
   // Bytes beside those of checkpoints, as uploads are; may read the database.
@@ -53,9 +58,8 @@ class LimitCheck {
 
   // One call more.
   absl::Status CheckCall(const Caller& caller);
-  // A stream that is open already: `held` are his, with it, `all` everybody's.
-  absl::Status CheckStreams(const Caller& caller, size_t held,
-                            size_t all) const;
+  // One stream more, which counts until the ticket is gone.
+  absl::StatusOr<StreamTicket> OpenStream(const Caller& caller);
   // Room for `bytes` more of what is kept: checkpoints, uploads.
   absl::Status CheckRoom(const Caller& caller, const std::string& project,
                          int64_t bytes) const;
@@ -87,6 +91,9 @@ class LimitCheck {
                       Limit limit) const;
   absl::Status CheckBytes(Database* db, const HoldingRows& holding,
                           int64_t bytes) const;
+  void CloseStream(const std::string& owner);
+  int64_t Streams(const Counted& counted) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool Take(const std::string& key, int64_t per_second)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
@@ -94,8 +101,11 @@ class LimitCheck {
   const JobStore* const store_;
   const Clock& clock_;
   OtherBytes other_bytes_ = [](Database*, const Counted&) { return 0; };
-  Mutex mutex_;
+  mutable Mutex mutex_;
   std::map<std::string, Bucket> buckets_ ABSL_GUARDED_BY(mutex_);
+  // How many are open now: by owner, and of all.
+  std::map<std::string, int64_t> streams_ ABSL_GUARDED_BY(mutex_);
+  int64_t all_streams_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace roundhouse

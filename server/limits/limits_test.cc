@@ -2,6 +2,8 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -188,14 +190,33 @@ TEST_F(LimitsTest, CallsASecond) {
 
 TEST_F(LimitsTest, Streams) {
   const Caller anna = Member("anna");
+  const Caller admin{.principal = "uid:0", .admin = true};
   ASSERT_TRUE(Set("everybody", "open_streams", 2).ok());
-  ASSERT_TRUE(Set("server", "open_streams", 10).ok());
-  EXPECT_TRUE(check_->CheckStreams(anna, 2, 10).ok());
-  EXPECT_FALSE(check_->CheckStreams(anna, 3, 10).ok());
-  EXPECT_TRUE(
-      absl::StrContains(check_->CheckStreams(anna, 1, 11).message(),
-                        "open_streams of server is 10, and there are 10"));
-  EXPECT_TRUE(check_->CheckStreams({.admin = true}, 3, 11).ok());
+  ASSERT_TRUE(Set("server", "open_streams", 4).ok());
+  std::vector<StreamTicket> tickets;
+  const auto open = [&](const Caller& caller) {
+    auto ticket = check_->OpenStream(caller);
+    if (ticket.ok()) tickets.push_back(*std::move(ticket));
+    return ticket.status();
+  };
+  EXPECT_TRUE(open(anna).ok());
+  EXPECT_TRUE(open(anna).ok());
+  EXPECT_TRUE(absl::StrContains(
+      open(anna).message(),
+      "open_streams of everybody is 2, and there are 2 streams open"));
+  EXPECT_TRUE(open(admin).ok());
+  EXPECT_TRUE(open(admin).ok());
+  EXPECT_TRUE(absl::StrContains(open(Member("otto")).message(),
+                                "open_streams of server is 4"));
+  EXPECT_TRUE(open(admin).ok());
+  EXPECT_EQ(*check_->Used(Limit::kOpenStreams, {.owner = "anna"}), 2);
+  EXPECT_EQ(*check_->Used(Limit::kOpenStreams, {}), 5);
+  tickets.erase(tickets.begin());
+  EXPECT_FALSE(open(anna).ok()) << "the server's";
+  tickets.pop_back();
+  EXPECT_TRUE(open(anna).ok());
+  tickets.clear();
+  EXPECT_EQ(*check_->Used(Limit::kOpenStreams, {}), 0);
 }
 
 }  // namespace
