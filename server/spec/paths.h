@@ -97,8 +97,8 @@ class DataRoots final : public FileOpener {
   absl::Status NotThere(const std::string& field, const std::string& path,
                         const MayUseRoot& may) const;
 
-  // Of a name that Resolve gave: the daemon's own root that it lies in, as
-  // `own` has it, and the first part of the name below.  nullopt: in none.
+  // The daemon's own root that a name lies in which Resolve gave, as `own` has
+  // it, and the first part of the name below.  nullopt: in none.
   struct OwnPlace {
     std::string root;
     std::string first;  // "": the root itself
