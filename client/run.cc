@@ -20,6 +20,7 @@
 #include "client/commands/change.h"
 #include "client/commands/dataset.h"
 #include "client/commands/device.h"
+#include "client/commands/doctor.h"
 #include "client/commands/export.h"
 #include "client/commands/get.h"
 #include "client/commands/job_template.h"
@@ -57,7 +58,7 @@ constexpr Factory kFactories[] = {
     MakeExportCommand,  MakePlanCommand,    MakeDeviceCommand,
     MakeTopCommand,     MakeTraceCommand,   MakeJobTemplateCommand,
     MakeUserCommand,    MakeProjectCommand, MakeWhoAmICommand,
-    MakeAuditCommand,   MakeLimitCommand};
+    MakeAuditCommand,   MakeLimitCommand,   MakeDoctorCommand};
 
 void DefineGlobalFlags(GlobalFlags* global, FlagSet* flags) {
   flags->AddString("server", 0, "unix:PATH", &global->server,
@@ -71,8 +72,8 @@ void DefineGlobalFlags(GlobalFlags* global, FlagSet* flags) {
 
 constexpr char kNotes[] =
     R"(The server is looked up in --server, the variable ROUNDHOUSE_SERVER, key
-"server" of the file roundhouse/config in the XDG config folder (~/.config), and
-is else the socket roundhouse/roundhoused.sock in XDG_RUNTIME_DIR, or without
+"server" of the file roundhouse/config in the XDG config folder (~/.config), or
+of /etc/roundhouse/client.conf, and is else the socket roundhouse/roundhoused.sock in XDG_RUNTIME_DIR, or without
 that variable /tmp/roundhouse-UID/roundhoused.sock.
 
 Data goes to standard output, everything else to standard error.  NO_COLOR turns

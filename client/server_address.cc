@@ -89,8 +89,7 @@ absl::StatusOr<std::optional<ServerAddress>> ParseConfig(
 }
 
 absl::StatusOr<std::optional<ServerAddress>> FromConfig(
-    const Environment& environment) {
-  const std::string path = ConfigPath(environment);
+    const std::string& path) {
   if (path.empty()) {
     return std::optional<ServerAddress>();
   }
@@ -103,7 +102,8 @@ absl::StatusOr<std::optional<ServerAddress>> FromConfig(
 }
 
 absl::StatusOr<ServerAddress> Choose(const std::string& flag,
-                                     const Environment& environment) {
+                                     const Environment& environment,
+                                     const std::string& system_config) {
   if (!flag.empty()) {
     return ServerAddress{flag, "--server"};
   }
@@ -111,7 +111,10 @@ absl::StatusOr<ServerAddress> Choose(const std::string& flag,
     return ServerAddress{*variable, "ROUNDHOUSE_SERVER"};
   }
   ASSIGN_OR_RETURN(std::optional<ServerAddress> config,
-                   FromConfig(environment));
+                   FromConfig(ConfigPath(environment)));
+  if (!config.has_value()) {
+    ASSIGN_OR_RETURN(config, FromConfig(system_config));
+  }
   return config.has_value()
              ? *config
              : ServerAddress{DefaultTarget(environment), "default"};
@@ -120,8 +123,10 @@ absl::StatusOr<ServerAddress> Choose(const std::string& flag,
 }  // namespace
 
 absl::StatusOr<ServerAddress> FindServer(const std::string& flag,
-                                         const Environment& environment) {
-  ASSIGN_OR_RETURN(ServerAddress address, Choose(flag, environment));
+                                         const Environment& environment,
+                                         const std::string& system_config) {
+  ASSIGN_OR_RETURN(ServerAddress address,
+                   Choose(flag, environment, system_config));
   RETURN_IF_ERROR(CheckAddress(address));
   return address;
 }

@@ -1,9 +1,11 @@
 // Which server to talk to.  In this order: the --server flag, the variable
-// ROUNDHOUSE_SERVER, key `server` of the config file, the default socket.
+// ROUNDHOUSE_SERVER, key `server` of the config file, that of the machine's
+// config file, the default socket.
 //
 //   config file   $XDG_CONFIG_HOME/roundhouse/config, else
 //                 $HOME/.config/roundhouse/config; lines "key: value",
 //                 empty lines, and comments from a # at the start of a line
+//   the machine's /etc/roundhouse/client.conf, in the same form
 //   default       unix:$XDG_RUNTIME_DIR/roundhouse/roundhoused.sock; where
 //                 there is no XDG_RUNTIME_DIR,
 //                 unix:/tmp/roundhouse-<uid>/roundhoused.sock
@@ -22,6 +24,8 @@ namespace roundhouse::client {
 // A Unix socket's path has 107 bytes at most.
 inline constexpr size_t kMaxSocketPathBytes = 107;
 inline constexpr size_t kMaxConfigFileBytes = 64 * 1024;
+// For everybody on this machine; deploy/install-service writes it.
+inline constexpr char kSystemConfigPath[] = "/etc/roundhouse/client.conf";
 
 struct ServerAddress {
   // "unix:PATH".
@@ -32,8 +36,9 @@ struct ServerAddress {
 
 // `flag` "" means not given.  kInvalidArgument names the source, the value and
 // the rule it breaks.
-absl::StatusOr<ServerAddress> FindServer(const std::string& flag,
-                                         const Environment& environment);
+absl::StatusOr<ServerAddress> FindServer(
+    const std::string& flag, const Environment& environment,
+    const std::string& system_config = kSystemConfigPath);
 
 }  // namespace roundhouse::client
 

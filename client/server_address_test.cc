@@ -29,7 +29,7 @@ class ServerAddressTest : public testing::Test {
   }
   void WriteConfig(const std::string& text) { std::ofstream(config_) << text; }
   std::string Found(const std::string& flag) {
-    const auto address = FindServer(flag, environment_);
+    const auto address = FindServer(flag, environment_, config_ + ".system");
     return address.ok() ? address->target + " " + address->source
                         : std::string(address.status().message());
   }
@@ -46,6 +46,19 @@ TEST_F(ServerAddressTest, FlagThenVariableThenFileThenDefault) {
   variables_["ROUNDHOUSE_SERVER"] = "unix:/v";
   EXPECT_EQ(Found(""), "unix:/v ROUNDHOUSE_SERVER");
   EXPECT_EQ(Found("unix:/f"), "unix:/f --server");
+}
+
+TEST_F(ServerAddressTest, TheMachinesFileIsForWhoHasNone) {
+  const std::string system = config_ + ".system";
+  std::ofstream(system) << "server: unix:/run/all\n";
+  EXPECT_EQ(Found(""), "unix:/run/all " + system + ":1");
+  WriteConfig("server: unix:/mine\n");
+  EXPECT_EQ(Found(""), "unix:/mine " + config_ + ":1");
+  variables_["ROUNDHOUSE_SERVER"] = "unix:/v";
+  EXPECT_EQ(Found(""), "unix:/v ROUNDHOUSE_SERVER");
+  std::ofstream(system) << "sorver: unix:/run/all\n";
+  variables_.clear();
+  EXPECT_EQ(Found("").find(system + ":1: unknown key"), 0u) << Found("");
 }
 
 TEST_F(ServerAddressTest, EmptyVariablesAreNotSet) {

@@ -30,6 +30,7 @@ class Session {
   std::ostream& out() { return *environment_->out; }
   std::ostream& err() { return *environment_->err; }
   OutputFormat format() const { return format_; }
+  const ServerAddress& address() const { return address_; }
   v1::FineTuningJobService::StubInterface& jobs();
   v1::DatasetService::StubInterface& datasets();
   v1::CheckpointService::StubInterface& checkpoints();

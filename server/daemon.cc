@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <iostream>
 #include <memory>
 #include <string>
 #include <utility>
@@ -27,6 +28,7 @@
 #include "server/arena/arena_placement.h"
 #include "server/arena/host_arena.h"
 #include "server/dataset/dataset_inspector.h"
+#include "server/doctor/doctor.h"
 #include "server/gpu/gpu_choice.h"
 #include "server/gpu/gpu_metrics.h"
 #include "server/gpu/gpu_probe.h"
@@ -40,6 +42,7 @@
 #include "server/observe/timing_log.h"
 #include "server/planning/model_catalog.h"
 #include "server/planning/training_planner.h"
+#include "server/service/service_notice.h"
 #include "server/state_directory.h"
 #include "server/store/disk_reserve.h"
 #include "server/store/store.h"
@@ -169,6 +172,23 @@ absl::StatusOr<std::unique_ptr<JobStore>> OpenJobStore(
   }
   RH_LOG(kWarning) << "the disk is full: its reserve goes to the job store";
   return JobStore::Open(store);
+}
+
+ExamineOptions WhatToExamine(const DaemonOptions& options) {
+  const auto socket = SocketPath(options.listen);
+  return {
+      .state_dir = options.state_dir,
+      .socket_path = socket.ok() ? *socket : "",
+      .data_roots = options.data_roots,
+      .host_memory_bytes = options.host_memory_bytes,
+      .devices = options.gpus.has_value()   ? DeviceKind::kGpu
+                 : options.device_count > 0 ? DeviceKind::kCpu
+                                            : DeviceKind::kNone,
+      .realtime = options.realtime ? RealtimeWish::kAsked : RealtimeWish::kOff,
+      .worker_program = options.worker_program,
+      .gpu_probe = options.gpu_probe,
+      .prepare_script = options.prepare_script,
+      .python = options.python};
 }
 
 absl::Status CheckPrograms(const DaemonOptions& options) {
@@ -397,6 +417,8 @@ class Daemon {
                             .host_limit_bytes = arena_->limit_bytes()},
         *store_, engine_->files(), names);
     planner_ = std::make_unique<TrainingPlanner>(engine_->files(), names);
+    doctor_ = std::make_unique<Doctor>(
+        [what = WhatToExamine(options_)] { return Examine(what); });
     ASSIGN_OR_RETURN(
         api_,
         ApiServer::Start({.listen = options_.listen,
@@ -409,7 +431,8 @@ class Daemon {
                           .datasets = inspector_.get(),
                           .models = catalog_.get(),
                           .sampler = &engine_->sampler(),
-                          .planner = planner_.get()}));
+                          .planner = planner_.get(),
+                          .doctor = doctor_.get()}));
     return absl::OkStatus();
   }
 
@@ -425,7 +448,15 @@ class Daemon {
 
   void Serve() {
     bool stopping = false;
+    ServiceNotice notice(*loop_, SystemNotices());
+    const std::string serving =
+        absl::StrCat("serving on ", options_.listen, ", ",
+                     options_.device_count, " devices");
+    notice.Ready(serving);
     const StateWatch watch(*loop_, *state_, [&](const absl::Status& kept) {
+      if (!stopping) {
+        notice.SetStatus(kept.ok() ? serving : std::string(kept.message()));
+      }
       api_->SetHealth(kept.ok() && !stopping ? ApiHealth::kServing
                                              : ApiHealth::kNotServing);
     });
@@ -434,6 +465,7 @@ class Daemon {
       if (read(signals_.get(), &info, sizeof(info)) != sizeof(info)) return;
       if (std::exchange(stopping, true)) return;
       RH_LOG(kInfo) << "stopping: signal " << info.ssi_signo;
+      notice.Stopping("stopping: a step that runs ends first");
       HurryOpens();  // all that is joined below ends, whatever hangs
       api_->SetHealth(ApiHealth::kNotServing);
       StopInOrder(*loop_, *engine_, *pool_);
@@ -465,6 +497,7 @@ class Daemon {
   std::unique_ptr<DatasetInspector> inspector_;
   std::unique_ptr<ModelCatalog> catalog_;
   std::unique_ptr<TrainingPlanner> planner_;
+  std::unique_ptr<Doctor> doctor_;
   std::unique_ptr<ApiServer> api_;
 };
 
@@ -473,6 +506,13 @@ class Daemon {
 absl::Status RunDaemon(const DaemonOptions& options) {
   LimitOpens();
   return Daemon(options).Run();
+}
+
+bool PrintExamination(const DaemonOptions& options) {
+  LimitOpens();
+  const std::vector<Finding> findings = Examine(WhatToExamine(options));
+  std::cout << FindingsText(findings);
+  return !HasProblem(findings);
 }
 
 }  // namespace roundhouse

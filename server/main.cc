@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
+#include <vector>
 
 #include "base/files/file_fault.h"
 #include "base/kill_point.h"
@@ -28,8 +29,11 @@ void PrintHelp() {
             << ": fine-tunes language models on this server for a team.\n\n"
             << "Settings, as --key=value or in a --config file:\n"
             << roundhouse::DaemonHelpText()
-            << "\n--help prints this text, --version the version.\n\n"
-            << "Exit status: 0 stopped in order, 1 failed, 2 usage.\n";
+            << "\n--help prints this text, --version the version.  --doctor "
+               "looks whether this\nmachine is fit for these settings, says "
+               "what to do where it is not, and ends.\n\n"
+            << "Exit status: 0 stopped in order, 1 failed (with --doctor: a "
+               "problem), 2 usage.\n";
 }
 
 std::map<std::string, std::string> Environment() {
@@ -65,7 +69,8 @@ int Fail(const absl::Status& status, int exit_status) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::vector<std::string> words(argv + 1, argv + argc);
+  std::vector<std::string> words(argv + 1, argv + argc);
+  const bool examine = std::erase(words, "--doctor") > 0;
   for (const std::string& word : words) {
     if (word == "--help" || word == "-h") {
       PrintHelp();
@@ -84,6 +89,7 @@ int main(int argc, char** argv) {
   if (!settings.ok()) return Fail(settings.status(), kUsage);
   const auto options = Options(*settings);
   if (!options.ok()) return Fail(options.status(), kUsage);
+  if (examine) return roundhouse::PrintExamination(*options) ? 0 : kFailed;
   const absl::Status status = roundhouse::AtItsLine(Run(*options), *settings);
   if (status.ok()) return 0;
   const bool usage = status.code() == absl::StatusCode::kInvalidArgument;

@@ -195,6 +195,11 @@ class FakeServer::System : public v1::SystemService::Service {
     return answers_.server ? answers_.server(response) : NoAnswer();
   }
 
+  grpc::Status Diagnose(grpc::ServerContext*, const v1::DiagnoseRequest*,
+                        v1::Diagnosis* response) override {
+    return answers_.diagnosis ? answers_.diagnosis(response) : NoAnswer();
+  }
+
  private:
   const FakeAnswers& answers_;
 };

@@ -52,6 +52,7 @@ struct FakeAnswers {
       change;
   std::function<grpc::Status(v1::ListDevicesResponse*)> devices;
   std::function<grpc::Status(v1::Server*)> server;
+  std::function<grpc::Status(v1::Diagnosis*)> diagnosis;
   std::function<grpc::Status(const v1::ValidateDatasetRequest&,
                              v1::ValidateDatasetResponse*)>
       validate;

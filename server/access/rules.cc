@@ -87,6 +87,8 @@ constexpr Rule kRules[] = {
      Effect::kLooks, ""},
     {v1::ListDevicesRequest::descriptor, Role::kViewer, Subject::kServer,
      Effect::kLooks, ""},
+    {v1::DiagnoseRequest::descriptor, Role::kMember, Subject::kServer,
+     Effect::kLooks, ""},
 };
 
 // By the request's type.

@@ -142,7 +142,7 @@ struct ApiServer::Parts {
         checkpoints(to.jobs, calls),
         models(to.models, to.sampler, calls),
         plans(to.planner, calls, &peers),
-        system(to.jobs, to.store, calls),
+        system(to.jobs, to.store, to.doctor, calls),
         accounts(to.accounts, limit_table.get(), calls) {
     peers.LimitUnfinished(
         [this](uid_t uid) { return MostUnfinished(gate, limits, uid); });

@@ -20,6 +20,7 @@
 #include "server/api/stream_pump.h"
 #include "server/api/unary_call.h"
 #include "server/dataset/dataset_inspector.h"
+#include "server/doctor/doctor.h"
 #include "server/door/front_door.h"
 #include "server/door/peers.h"
 #include "server/observe/metrics.h"
@@ -67,6 +68,7 @@ struct ApiBackends {
   const ModelCatalog* models = nullptr;
   SampleEngine* sampler = nullptr;
   const TrainingPlanner* planner = nullptr;
+  Doctor* doctor = nullptr;
 };
 
 // The path of "unix:PATH".  kInvalidArgument for TCP, for abstract sockets and

@@ -430,6 +430,20 @@ TEST_F(ApiTest, ServerAndDevices) {
   EXPECT_DOUBLE_EQ(devices.devices(1).bubble_ratio(), 0.25);
 }
 
+TEST_F(ApiTest, ADiagnosisIsTheDoctorsFindings) {
+  grpc::ClientContext context;
+  Limit(&context);
+  v1::Diagnosis diagnosis;
+  ASSERT_TRUE(system_->Diagnose(&context, {}, &diagnosis).ok());
+  ASSERT_EQ(diagnosis.findings_size(), 1);
+  EXPECT_EQ(diagnosis.findings(0).name(), "disk");
+  EXPECT_EQ(diagnosis.findings(0).found(), "12 bytes are free");
+  EXPECT_EQ(diagnosis.findings(0).verdict(), v1::VERDICT_PROBLEM);
+  EXPECT_EQ(diagnosis.findings(0).remedy(), "df");
+  EXPECT_EQ(diagnosis.version(), "1.2.3");
+  EXPECT_GT(diagnosis.time().seconds(), 0);
+}
+
 TEST_F(ApiTest, HealthSaysServing) {
   auto health = grpc::health::v1::Health::NewStub(channel_);
   for (bool serving : {true, false}) {

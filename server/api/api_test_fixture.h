@@ -26,6 +26,7 @@
 #include "server/api/fake_engine.h"
 #include "server/api/fake_sampler.h"
 #include "server/dataset/dataset_inspector.h"
+#include "server/doctor/doctor.h"
 #include "server/loop/event_loop.h"
 #include "server/planning/model_catalog.h"
 #include "server/planning/training_planner.h"
@@ -121,7 +122,8 @@ class ApiTestFixture : public testing::Test {
             .datasets = inspector_.get(),
             .models = catalog_.get(),
             .sampler = &sampler_,
-            .planner = &planner_};
+            .planner = &planner_,
+            .doctor = &doctor_};
   }
   // Paths mean themselves; "outside" is refused.
   static PathResolver Names(const Caller&, Role) {
@@ -213,6 +215,12 @@ class ApiTestFixture : public testing::Test {
   std::atomic<int> kept_submits_ = std::numeric_limits<int>::max();
   FakeSampler sampler_;
   const TrainingPlanner planner_{AnyFiles(), Names};
+  Doctor doctor_{[] {
+    return std::vector<Finding>{{.name = "disk",
+                                 .found = "12 bytes are free",
+                                 .verdict = Verdict::kProblem,
+                                 .remedy = "df"}};
+  }};
   std::unique_ptr<EventLoop> loop_;
   std::thread loop_thread_;  // runs loop_
   StandInFiles files_;

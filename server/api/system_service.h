@@ -5,6 +5,7 @@
 #include "proto/roundhouse/v1/system.grpc.pb.h"
 #include "server/api/job_engine.h"
 #include "server/api/unary_call.h"
+#include "server/doctor/doctor.h"
 #include "server/store/store.h"
 
 namespace roundhouse {
@@ -12,8 +13,9 @@ namespace roundhouse {
 // Thread-safe.  Everything given must outlive the gRPC server.
 class SystemService final : public v1::SystemService::CallbackService {
  public:
-  SystemService(JobEngine* engine, JobStore* store, const CallDoor& door)
-      : engine_(engine), store_(store), door_(door) {}
+  SystemService(JobEngine* engine, JobStore* store, Doctor* doctor,
+                const CallDoor& door)
+      : engine_(engine), store_(store), doctor_(doctor), door_(door) {}
 
   grpc::ServerUnaryReactor* GetServer(grpc::CallbackServerContext* context,
                                       const v1::GetServerRequest* request,
@@ -22,12 +24,16 @@ class SystemService final : public v1::SystemService::CallbackService {
       grpc::CallbackServerContext* context,
       const v1::ListDevicesRequest* request,
       v1::ListDevicesResponse* response) override;
+  grpc::ServerUnaryReactor* Diagnose(grpc::CallbackServerContext* context,
+                                     const v1::DiagnoseRequest* request,
+                                     v1::Diagnosis* response) override;
 
  private:
   absl::Status Fill(v1::Server* response) const;
 
   JobEngine* const engine_;
   JobStore* const store_;
+  Doctor* const doctor_;
   const CallDoor door_;
 };
 

@@ -25,7 +25,7 @@ import harness
 QUICKSTART = harness.ROOT / "deploy/quickstart.d"
 RUN = ("README.md", "docs/guide.md", "docs/datasets.md", "docs/job-spec.md",
        "docs/planning.md")
-OTHERS = ("docs/benchmarks.md", "docs/metrics.md", "docs/models.md",
+OTHERS = ("docs/admin.md", "docs/benchmarks.md", "docs/metrics.md", "docs/models.md",
           "docs/operations.md", "docs/reliability.md", "ARCHITECTURE.md",
           "CONTRIBUTING.md", "SECURITY.md")
 # Models of the quickstart's, by the names that documents give them.
