@@ -46,6 +46,7 @@ TOOLS = {
     "systemctl": """#!/bin/sh
 case $1 in
   is-active | is-enabled) [ -e "$STATE/$1" ]; exit ;;
+  show) cat "$STATE/pid" 2>/dev/null; exit ;;
 esac
 echo systemctl "$@" >>"$STATE/calls"
 case $1 in
@@ -208,6 +209,25 @@ class InstallServiceTest(unittest.TestCase):
         self.assertIn("nothing to change", self.install())
         self.assertEqual(self.listing(), before)
         self.assertEqual(self.calls(), ["doctor --doctor"])
+
+    def test_an_earlier_run_that_was_cut_short_is_finished(self):
+        self.install()
+        self.calls()
+        # The service runs another program than the release: this one.
+        (self.state / "pid").write_text(f"{os.getpid()}\n")
+        self.install()
+        self.assertEqual(self.calls(),
+                         ["doctor --doctor", "systemctl daemon-reload",
+                          "systemctl restart roundhoused.service"])
+
+    def test_everybody_may_read_it_whatever_the_umask(self):
+        before = os.umask(0o077)
+        self.addCleanup(os.umask, before)
+        self.install()
+        for path in (self.root / "usr").rglob("*"):
+            if not path.is_symlink():
+                wanted = 0o555 if path.is_dir() else 0o444
+                self.assertEqual(path.stat().st_mode & wanted, wanted, path)
 
     def test_a_dry_run_changes_nothing(self):
         said = self.run_script(f"--programs={self.programs}", "--dry-run")
