@@ -26,9 +26,13 @@ namespace roundhouse {
 inline constexpr absl::Duration kStopExtension = absl::Minutes(1);
 inline constexpr absl::Duration kStopStep = absl::Seconds(10);
 
+// kMust waits for a manager that reads nothing at the moment; kMay, for what
+// the loop sends as it runs, does not.
+enum class Arrive { kMust, kMay };
+
 struct NoticeOptions {
-  // Gets lines "KEY=value" of sd_notify(3), and does not wait for an answer.
-  std::function<void(const std::string& lines)> send;
+  // Gets lines "KEY=value" of sd_notify(3).  False: the manager took none now.
+  std::function<bool(const std::string& lines, Arrive arrive)> send;
   // How long the manager waits for a sign of life; zero: it does not look.
   absl::Duration watchdog;
 };

@@ -31,9 +31,13 @@ constexpr absl::Duration kWatchdog = absl::Seconds(30);
 class ServiceNoticeTest : public testing::Test {
  protected:
   NoticeOptions Options(absl::Duration watchdog) {
-    return {
-        .send = [this](const std::string& lines) { sent_.push_back(lines); },
-        .watchdog = watchdog};
+    return {.send =
+                [this](const std::string& lines, Arrive) {
+                  if (!reads_) return false;
+                  sent_.push_back(lines);
+                  return true;
+                },
+            .watchdog = watchdog};
   }
   // Each step in a turn of its own, after the timers that are due by then.
   void RunSteps(const std::vector<std::function<void()>>& steps) {
@@ -54,6 +58,7 @@ class ServiceNoticeTest : public testing::Test {
   ManualClock clock_;
   std::unique_ptr<EventLoop> loop_ = *EventLoop::Create(clock_);
   std::vector<std::string> sent_;
+  bool reads_ = true;  // the manager
 };
 
 TEST_F(ServiceNoticeTest, NothingIsSentBeforeItServes) {
@@ -92,6 +97,21 @@ TEST_F(ServiceNoticeTest, ALoopThatIsStuckFeedsNothing) {
          }
        },
        [&] { EXPECT_EQ(fed(), 2) << "once, not for the time it was stuck"; }});
+}
+
+TEST_F(ServiceNoticeTest, AManagerThatTookNothingIsFedAgainSoon) {
+  ServiceNotice notice(*loop_, Options(kWatchdog));
+  notice.Ready("serving");
+  RunSteps({[&] {
+              reads_ = false;
+              clock_.Advance(kWatchdog / 2);
+            },
+            [&] {
+              EXPECT_EQ(fed(), 1);
+              reads_ = true;
+              clock_.Advance(kWatchdog / 8);
+            },
+            [&] { EXPECT_EQ(fed(), 2); }});
 }
 
 TEST_F(ServiceNoticeTest, WithoutAWatchdogNothingIsFed) {
@@ -138,10 +158,19 @@ TEST_F(ServiceNoticeTest, TheEnvironmentSaysWhereAndHowOften) {
   setenv("WATCHDOG_PID", absl::StrCat(getpid()).c_str(), 1);
   const NoticeOptions options = SystemNotices();
   EXPECT_EQ(options.watchdog, absl::Seconds(3));
-  options.send("READY=1");
+  EXPECT_TRUE(options.send("READY=1", Arrive::kMust));
   char text[64] = "";
   EXPECT_EQ(recv(socket.get(), text, sizeof(text), MSG_DONTWAIT), 7);
   EXPECT_STREQ(text, "READY=1");
+  // A manager that reads nothing keeps nobody waiting, and takes more later.
+  int taken = 0;
+  while (taken < 10'000 && options.send("WATCHDOG=1", Arrive::kMay)) ++taken;
+  EXPECT_GT(taken, 0);
+  EXPECT_LT(taken, 10'000);
+  EXPECT_EQ(recv(socket.get(), text, sizeof(text), MSG_DONTWAIT), 10);
+  EXPECT_TRUE(options.send("WATCHDOG=1", Arrive::kMay));
+  while (recv(socket.get(), text, sizeof(text), MSG_DONTWAIT) > 0) {
+  }
   // Another process's, and none.
   setenv("WATCHDOG_PID", "1", 1);
   EXPECT_EQ(SystemNotices().watchdog, absl::ZeroDuration());
@@ -149,7 +178,7 @@ TEST_F(ServiceNoticeTest, TheEnvironmentSaysWhereAndHowOften) {
   unsetenv("WATCHDOG_USEC");
   unsetenv("WATCHDOG_PID");
   EXPECT_EQ(SystemNotices().watchdog, absl::ZeroDuration());
-  SystemNotices().send("READY=1");
+  EXPECT_TRUE(SystemNotices().send("READY=1", Arrive::kMust));
   EXPECT_EQ(recv(socket.get(), text, sizeof(text), MSG_DONTWAIT), -1);
   std::filesystem::remove_all(folder);
 }

@@ -78,6 +78,17 @@ class ServiceTest(unittest.TestCase):
         self.assertIn("EXTEND_TIMEOUT_USEC=60000000", heard)
         self.assertLess(heard.index("READY=1"), heard.index("STOPPING=1"))
 
+    def test_a_manager_that_reads_nothing_holds_nobody_up(self):
+        self.daemon.launch()
+        self.manager.wait_for("READY=1")
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other:
+            other.setblocking(False)
+            with self.assertRaises(BlockingIOError):
+                while True:
+                    other.sendto(b"X=1", str(self.scratch.folder / "notify"))
+            self.daemon.client("list")
+            self.daemon.stop()
+
     def test_a_daemon_that_can_not_start_is_not_ready(self):
         self.daemon.launch(listen="tcp:1")
         harness.wait_until(self.daemon.ended, "the daemon's end")
