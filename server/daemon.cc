@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <cstring>
-#include <iostream>
 #include <memory>
 #include <string>
 #include <utility>
@@ -29,6 +28,7 @@
 #include "server/arena/host_arena.h"
 #include "server/dataset/dataset_inspector.h"
 #include "server/doctor/doctor.h"
+#include "server/examination.h"
 #include "server/gpu/gpu_choice.h"
 #include "server/gpu/gpu_metrics.h"
 #include "server/gpu/gpu_probe.h"
@@ -172,23 +172,6 @@ absl::StatusOr<std::unique_ptr<JobStore>> OpenJobStore(
   }
   RH_LOG(kWarning) << "the disk is full: its reserve goes to the job store";
   return JobStore::Open(store);
-}
-
-ExamineOptions WhatToExamine(const DaemonOptions& options) {
-  const auto socket = SocketPath(options.listen);
-  return {
-      .state_dir = options.state_dir,
-      .socket_path = socket.ok() ? *socket : "",
-      .data_roots = options.data_roots,
-      .host_memory_bytes = options.host_memory_bytes,
-      .devices = options.gpus.has_value()   ? DeviceKind::kGpu
-                 : options.device_count > 0 ? DeviceKind::kCpu
-                                            : DeviceKind::kNone,
-      .realtime = options.realtime ? RealtimeWish::kAsked : RealtimeWish::kOff,
-      .worker_program = options.worker_program,
-      .gpu_probe = options.gpu_probe,
-      .prepare_script = options.prepare_script,
-      .python = options.python};
 }
 
 absl::Status CheckPrograms(const DaemonOptions& options) {
@@ -506,13 +489,6 @@ class Daemon {
 absl::Status RunDaemon(const DaemonOptions& options) {
   LimitOpens();
   return Daemon(options).Run();
-}
-
-bool PrintExamination(const DaemonOptions& options) {
-  LimitOpens();
-  const std::vector<Finding> findings = Examine(WhatToExamine(options));
-  std::cout << FindingsText(findings);
-  return !HasProblem(findings);
 }
 
 }  // namespace roundhouse

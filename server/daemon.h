@@ -20,10 +20,6 @@ inline constexpr absl::Duration kDrainLimit = absl::Minutes(10);
 // starts, just after the API does).  DEADLINE_EXCEEDED: the driver hangs.
 absl::Status RunDaemon(const DaemonOptions& options);
 
-// Looks at the machine as a daemon with these settings would use it, prints
-// what it finds, and starts nothing.  False: there is a problem.
-bool PrintExamination(const DaemonOptions& options);
-
 }  // namespace roundhouse
 
 #endif  // ROUNDHOUSE_SERVER_DAEMON_H_

@@ -14,6 +14,7 @@
 #include "base/visible_text.h"
 #include "server/daemon.h"
 #include "server/daemon_options.h"
+#include "server/examination.h"
 
 namespace {
 

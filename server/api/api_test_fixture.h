@@ -83,9 +83,8 @@ class ApiTestFixture : public testing::Test {
     std::filesystem::create_directories(dir_ / "models");
     model_roots_ = *DataRoots::Create({.roots = {dir_ / "models"}});
     catalog_ = std::make_unique<ModelCatalog>(
-        ModelCatalogOptions{.state_dir = dir_,
-                            .device = {1 << 30},
-                            .host_limit_bytes = 100},
+        ModelCatalogOptions{
+            .state_dir = dir_, .device = {1 << 30}, .host_limit_bytes = 100},
         *store_, *model_roots_, Names);
     auto server = ApiServer::Start({.listen = "unix:" + socket_,
                                     .state_dir = dir_,

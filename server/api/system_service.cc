@@ -4,31 +4,12 @@
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "base/visible_text.h"
 #include "server/access/job_names.h"
 #include "server/api/convert.h"
 #include "server/api/unary_call.h"
+#include "server/doctor/finding_proto.h"
 
 namespace roundhouse {
-namespace {
-
-v1::Verdict ToProto(Verdict verdict) {
-  return verdict == Verdict::kOk        ? v1::VERDICT_OK
-         : verdict == Verdict::kWarning ? v1::VERDICT_WARNING
-                                        : v1::VERDICT_PROBLEM;
-}
-
-// What the system says is text of others: names of GPUs, of folders.
-v1::Finding ToProto(const Finding& finding) {
-  v1::Finding out;
-  out.set_name(ValidUtf8(finding.name));
-  out.set_found(ValidUtf8(finding.found));
-  out.set_verdict(ToProto(finding.verdict));
-  out.set_remedy(ValidUtf8(finding.remedy));
-  return out;
-}
-
-}  // namespace
 
 grpc::ServerUnaryReactor* SystemService::GetServer(
     grpc::CallbackServerContext* context, const v1::GetServerRequest* request,
@@ -85,7 +66,7 @@ grpc::ServerUnaryReactor* SystemService::Diagnose(
                     ASSIGN_OR_RETURN(const std::vector<Finding> findings,
                                      doctor_->Diagnose());
                     for (const Finding& finding : findings) {
-                      *response->add_findings() = ToProto(finding);
+                      *response->add_findings() = FindingToProto(finding);
                     }
                     response->set_version(engine_->Server().version);
                     *response->mutable_time() = ToProto(WallTime());
