@@ -48,6 +48,7 @@ Connection::Connection(const ServerAddress& address) : address_(address) {
   checkpoints_ = v1::CheckpointService::NewStub(channel);
   models_ = v1::ModelService::NewStub(channel);
   accounts_ = v1::AccountService::NewStub(channel);
+  uploads_ = v1::UploadService::NewStub(channel);
   plans_ = v1::PlanService::NewStub(channel);
   system_ = v1::SystemService::NewStub(channel);
 }

@@ -18,6 +18,7 @@
 #include "proto/roundhouse/v1/model.grpc.pb.h"
 #include "proto/roundhouse/v1/plan.grpc.pb.h"
 #include "proto/roundhouse/v1/system.grpc.pb.h"
+#include "proto/roundhouse/v1/upload.grpc.pb.h"
 
 namespace roundhouse::client {
 
@@ -35,6 +36,7 @@ class Connection {
   v1::PlanService::StubInterface& plans() { return *plans_; }
   v1::SystemService::StubInterface& system() { return *system_; }
   v1::AccountService::StubInterface& accounts() { return *accounts_; }
+  v1::UploadService::StubInterface& uploads() { return *uploads_; }
   const ServerAddress& address() const { return address_; }
 
  private:
@@ -46,6 +48,7 @@ class Connection {
   std::unique_ptr<v1::PlanService::StubInterface> plans_;
   std::unique_ptr<v1::SystemService::StubInterface> system_;
   std::unique_ptr<v1::AccountService::StubInterface> accounts_;
+  std::unique_ptr<v1::UploadService::StubInterface> uploads_;
 };
 
 // The context of one call: with a deadline (none when

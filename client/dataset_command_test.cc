@@ -118,8 +118,7 @@ TEST_F(DatasetCommandTest, JsonMovesNoCursor) {
 TEST_F(DatasetCommandTest, UsageErrors) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
       {{"dataset", "validate", "d"}, "flag --model is missing"},
-      {{"dataset", "validate", "--model=m"},
-       "validate|preview FILE... is missing"},
+      {{"dataset", "validate", "--model=m"}, "FILE is missing"},
       {{"dataset", "validate", "d", "--model=m", "--dataset-columns", "a"},
        "\"a\" is not FIELD=COLUMN"},
       {{"dataset", "validate", "d", "--model=m", "--dataset-columns", "a=b",
@@ -127,7 +126,7 @@ TEST_F(DatasetCommandTest, UsageErrors) {
        "a is given twice"},
       {{"dataset", "validate", "d", "--model=m", "--validation-split", "5%"},
        "\"5%\" is not a number"},
-      {{"dataset", "check", "d", "--model=m"}, "\"check\" is neither"},
+      {{"dataset", "check", "d", "--model=m"}, "\"check\" is none of"},
       {{"dataset", "validate", "d", "--model=m", "-n", "3"}, "is for preview"},
       {{"dataset", "preview", "d", "--model=m", "-n", "101"}, "more than 100"}};
   for (const auto& [args, text] : cases) {

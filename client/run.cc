@@ -21,6 +21,7 @@
 #include "client/commands/dataset.h"
 #include "client/commands/device.h"
 #include "client/commands/doctor.h"
+#include "client/commands/download.h"
 #include "client/commands/export.h"
 #include "client/commands/get.h"
 #include "client/commands/job_template.h"
@@ -33,6 +34,7 @@
 #include "client/commands/submit.h"
 #include "client/commands/top.h"
 #include "client/commands/trace.h"
+#include "client/commands/upload.h"
 #include "client/commands/watch.h"
 #include "client/error_text.h"
 
@@ -58,7 +60,8 @@ constexpr Factory kFactories[] = {
     MakeExportCommand,  MakePlanCommand,    MakeDeviceCommand,
     MakeTopCommand,     MakeTraceCommand,   MakeJobTemplateCommand,
     MakeUserCommand,    MakeProjectCommand, MakeWhoAmICommand,
-    MakeAuditCommand,   MakeLimitCommand,   MakeDoctorCommand};
+    MakeAuditCommand,   MakeLimitCommand,   MakeDoctorCommand,
+    MakeUploadCommand,  MakeDownloadCommand};
 
 void DefineGlobalFlags(GlobalFlags* global, FlagSet* flags) {
   flags->AddString("server", 0, "unix:PATH", &global->server,

@@ -101,11 +101,12 @@ TEST_F(RunTest, UsageErrorsNameTheirCause) {
       {{"list", "--state=runing"},
        "\"runing\" is no state of a job; did you mean running?\n"},
       {{"model", "lst"},
-       "model: \"lst\" is neither list nor show; did you "
+       "model: \"lst\" is none of list, show, delete; did you "
        "mean list?\n"},
       {{"model", "show"}, "model: show needs a MODEL\n"},
       {{"dataset", "preveiw", "f", "--model=m"},
-       "\"preveiw\" is neither validate nor preview; did you mean preview?"},
+       "\"preveiw\" is none of validate, preview, list, show, delete; did you "
+       "mean preview?"},
       {{"--bogus", "list"}, "unknown flag --bogus"},
       {{"list", "--bogus"}, "list: unknown flag --bogus"},
       {{"list", "x"}, "unexpected argument \"x\""},

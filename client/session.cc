@@ -36,6 +36,10 @@ v1::AccountService::StubInterface& Session::accounts() {
   return connection().accounts();
 }
 
+v1::UploadService::StubInterface& Session::uploads() {
+  return connection().uploads();
+}
+
 v1::ModelService::StubInterface& Session::models() {
   return connection().models();
 }

@@ -38,6 +38,7 @@ class Session {
   v1::PlanService::StubInterface& plans();
   v1::SystemService::StubInterface& system();
   v1::AccountService::StubInterface& accounts();
+  v1::UploadService::StubInterface& uploads();
   Interrupt* interrupt() { return environment_->interrupt; }
 
   // Writes what went wrong to err; the process's exit code.

@@ -46,6 +46,8 @@
 #include "server/state_directory.h"
 #include "server/store/disk_reserve.h"
 #include "server/store/store.h"
+#include "server/uploads/upload_sweep.h"
+#include "server/uploads/uploads.h"
 #include "server/workers/descriptor_limit.h"
 #include "server/workers/dispatch_priority.h"
 #include "server/workers/worker_pool.h"
@@ -301,7 +303,13 @@ class Daemon {
     ASSIGN_OR_RETURN(accounts_, Accounts::Load(store_.get()));
     RETURN_IF_ERROR(CheckOwners(options_.owned_roots, *accounts_->list()));
     RETURN_IF_ERROR(state_->Keep("jobs.db"));
+    ASSIGN_OR_RETURN(
+        uploads_,
+        Uploads::Open({.state_dir = options_.state_dir}, store_.get()));
     RETURN_IF_ERROR(SayWhatIsLost(options_.state_dir, *store_));
+    for (const std::string& finding : uploads_->findings()) {
+      RH_LOG(kError) << "uploads: " << finding;
+    }
     if (!options_.sample_log.empty()) {
       ASSIGN_OR_RETURN(samples_, TimingLog::Create(options_.sample_log));
     }
@@ -367,7 +375,8 @@ class Daemon {
                         .metrics_address = http_->address(),
                         .max_running_jobs = options_.max_running_jobs,
                         .status = http_->address().empty() ? nullptr : &status_,
-                        .samples = samples_.get()},
+                        .samples = samples_.get(),
+                        .uploads = uploads_.get()},
                        {.loop = *loop_,
                         .arena = *arena_,
                         .pool = *pool_,
@@ -415,7 +424,8 @@ class Daemon {
                           .models = catalog_.get(),
                           .sampler = &engine_->sampler(),
                           .planner = planner_.get(),
-                          .doctor = doctor_.get()}));
+                          .doctor = doctor_.get(),
+                          .uploads = uploads_.get()}));
     return absl::OkStatus();
   }
 
@@ -443,6 +453,7 @@ class Daemon {
       api_->SetHealth(kept.ok() && !stopping ? ApiHealth::kServing
                                              : ApiHealth::kNotServing);
     });
+    const UploadSweep sweep(*loop_, *uploads_);
     loop_->Watch(signals_.get(), EPOLLIN, [&](uint32_t) {
       signalfd_siginfo info;
       if (read(signals_.get(), &info, sizeof(info)) != sizeof(info)) return;
@@ -469,6 +480,7 @@ class Daemon {
   std::unique_ptr<HttpServer> http_;
   std::unique_ptr<JobStore> store_;
   std::unique_ptr<Accounts> accounts_;
+  std::unique_ptr<Uploads> uploads_;
   std::unique_ptr<TimingLog> samples_;
   std::unique_ptr<EventLoop> loop_;
   std::unique_ptr<HostArena> arena_;

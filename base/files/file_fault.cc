@@ -348,6 +348,14 @@ int Rename(FileSite site, const std::string& from, const std::string& to,
   return result;
 }
 
+int Link(FileSite site, const std::string& from, const std::string& to) {
+  const AtFileSite at(site);
+  if (Fails(TakePass(site, Call::kOpen))) return -1;
+  const int result = link(from.c_str(), to.c_str());
+  if (result == 0) NoteCreated(to);
+  return result;
+}
+
 int Unlink(FileSite site, const std::string& path) {
   return UnlinkAt(site, AT_FDCWD, path, 0);
 }

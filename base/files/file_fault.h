@@ -68,6 +68,8 @@ int SyncData(FileSite site, int fd);
 // renameat2.
 int Rename(FileSite site, const std::string& from, const std::string& to,
            unsigned int flags);
+// A second name for a file; nothing is there yet under it.
+int Link(FileSite site, const std::string& from, const std::string& to);
 // Removals fail with errors; the other kinds pass them by.
 int Unlink(FileSite site, const std::string& path);
 // `flags`: AT_REMOVEDIR, or 0.

@@ -56,6 +56,13 @@ inline constexpr FileSite kStateLock{"state.lock"};
 inline constexpr FileSite kStateReserve{"state.reserve"};
 inline constexpr FileSite kStoreMark{"store.mark"};
 inline constexpr FileSite kStoreBackup{"store.backup"};
+// What people upload: chunks as they come, and folders of whole versions.
+inline constexpr FileSite kUploadFolder{"upload.folder"};
+inline constexpr FileSite kUploadPart{"upload.part"};
+inline constexpr FileSite kUploadVerify{"upload.verify"};
+inline constexpr FileSite kUploadLink{"upload.link"};
+inline constexpr FileSite kUploadRename{"upload.rename"};
+inline constexpr FileSite kUploadRemove{"upload.remove"};
 // The socket that --listen names.
 inline constexpr FileSite kListenSocket{"listen.socket"};
 // The files worker: tensors of saves, and of exports.
@@ -83,6 +90,8 @@ inline constexpr FileSite kFileSites[] = {
     kJobMetrics,       kJobSamples,     kJobTokenizer,
     kPreparedVerify,   kLeftoverRemove, kStateFolder,
     kStateLock,        kStateReserve,   kStoreMark,
+    kUploadFolder,     kUploadPart,     kUploadVerify,
+    kUploadLink,       kUploadRename,   kUploadRemove,
     kStoreBackup,      kListenSocket,   kShardWrite,
     kShardSync,        kShardRemove,    kMergeWrite,
     kMergeSync,        kPreparedArray,  kPreparedManifest,

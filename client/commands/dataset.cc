@@ -1,5 +1,7 @@
 #include "client/commands/dataset.h"
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <ostream>
 #include <set>
@@ -11,6 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "base/nearest_name.h"
 #include "base/visible_text.h"
+#include "client/commands/upload.h"
 #include "client/dataset_output.h"
 #include "client/message_json.h"
 
@@ -43,7 +46,10 @@ class DatasetCommand : public Command {
   v1::DatasetOptions Options(const Files& files) const;
   ExitCode Validate(const Files& files, Session* session) const;
   ExitCode Preview(const Files& files, Session* session) const;
+  // Checks those of the verbs that are about uploads.
+  absl::Status CheckNamed(const std::string& verb, size_t names) const;
 
+  std::string project_;
   std::string model_;
   std::string format_;
   std::vector<std::string> columns_;
@@ -60,16 +66,21 @@ class DatasetCommand : public Command {
 const CommandInfo& DatasetCommand::info() const {
   static const CommandInfo& info = *new CommandInfo{
       "dataset",
-      "validate|preview FILE...",
-      "what a job would be trained on",
-      "validate reads all of it as a job would: rows, tokens, what is "
+      "validate|preview|list|show|delete [NAME...]",
+      "what a job would be trained on, and what was uploaded",
+      "list shows what was uploaded (roundhouse upload), each version; show "
+      "and "
+      "delete\ntake a name, or a version as NAME@2. delete without one takes "
+      "all "
+      "versions.\n\nvalidate reads all of it as a job would: rows, tokens, "
+      "what is "
       "truncated or\ndropped, why and where.  The exit code is 1 when no job "
       "could be trained on it.\n\npreview shows the first sequences with what "
       "is trained in green, or between [[ and\n]] without colours.\n\nFILE is "
       "a file, a folder of files or a pattern ('data/train-*').  It and the "
       "model are\nlooked up by the server, under its data roots.  The flags "
       "are the job file's fields.",
-      2,
+      1,
       1 + kMaxFiles};
   return info;
 }
@@ -99,14 +110,14 @@ void DatasetCommand::DefineFlags(FlagSet* flags) {
   flags->AddBool("packing", 0, &packing_, "put several sequences into a row");
   flags->AddInt("seed", 0, "N", 0, &seed_,
                 "the seed of packing and of validation-split");
+  flags->AddString("project", 0, "PROJECT", &project_,
+                   "of which project list, show and delete are; of all when "
+                   "not given");
   flags->AddInt("samples", 'n', "N", 1, &samples_,
                 "how many sequences preview shows; 3 when not given");
 }
 
 absl::Status DatasetCommand::CheckFlags() {
-  if (model_.empty()) {
-    return absl::InvalidArgumentError("flag --model is missing");
-  }
   std::set<std::string> fields;
   for (const std::string& column : columns_) {
     const size_t equals = column.find('=');
@@ -202,16 +213,46 @@ ExitCode DatasetCommand::Preview(const Files& files, Session* session) const {
   return ExitCode::kOk;
 }
 
+absl::Status DatasetCommand::CheckNamed(const std::string& verb,
+                                        size_t names) const {
+  if (!model_.empty()) {
+    return absl::InvalidArgumentError(
+        "flag --model is for validate and preview");
+  }
+  if (verb == "list" && names > 0) {
+    return absl::InvalidArgumentError("list takes no NAME; show does");
+  }
+  if (verb == "list" || names == 1) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(verb, " needs one NAME"));
+}
+
 absl::Status DatasetCommand::CheckArguments(
     const std::vector<std::string>& arguments) const {
   const std::string& what = arguments[0];
-  if (what != "validate" && what != "preview") {
+  const std::vector<std::string> verbs = {"validate", "preview", "list", "show",
+                                          "delete"};
+  if (std::find(verbs.begin(), verbs.end(), what) == verbs.end()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("\"", what, "\" is neither validate nor preview",
-                     DidYouMean(what, {"validate", "preview"})));
+        absl::StrCat("\"", what,
+                     "\" is none of validate, preview, list, show, "
+                     "delete",
+                     DidYouMean(what, verbs)));
   }
-  if (what == "validate" && samples_ != 0) {
+  if (what != "preview" && samples_ != 0) {
     return absl::InvalidArgumentError("flag --samples is for preview");
+  }
+  if (what != "validate" && what != "preview") {
+    return CheckNamed(what, arguments.size() - 1);
+  }
+  if (arguments.size() < 2) {
+    return absl::InvalidArgumentError("FILE is missing");
+  }
+  if (model_.empty()) {
+    return absl::InvalidArgumentError("flag --model is missing");
+  }
+  if (!project_.empty()) {
+    return absl::InvalidArgumentError(
+        "flag --project is for list, show and delete");
   }
   if (samples_ <= kMaxSamples) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
@@ -220,9 +261,18 @@ absl::Status DatasetCommand::CheckArguments(
 
 ExitCode DatasetCommand::Run(const std::vector<std::string>& arguments,
                              Session* session) {
+  const std::string& verb = arguments[0];
   const Files files(arguments.begin() + 1, arguments.end());
-  return arguments[0] == "validate" ? Validate(files, session)
-                                    : Preview(files, session);
+  if (verb == "validate") return Validate(files, session);
+  if (verb == "preview") return Preview(files, session);
+  const UploadQuestion question{
+      .kind = v1::UPLOAD_KIND_DATASET,
+      .project = project_,
+      .name =
+          files.empty() ? "" : WithoutKind(files[0], v1::UPLOAD_KIND_DATASET)};
+  if (verb == "list") return ListUploads(question, session);
+  return verb == "show" ? ShowUpload(question, session)
+                        : DeleteUploads(question, session);
 }
 
 }  // namespace

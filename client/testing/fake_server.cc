@@ -136,6 +136,26 @@ class FakeServer::Checkpoints : public v1::CheckpointService::Service {
                : NoAnswer();
   }
 
+  grpc::Status ListOutputFiles(grpc::ServerContext*,
+                               const v1::ListOutputFilesRequest* request,
+                               v1::ListOutputFilesResponse* response) override {
+    return answers_.output_files
+               ? answers_.output_files(request->source(), response)
+               : NoAnswer();
+  }
+  grpc::Status ReadOutputFile(grpc::ServerContext*,
+                              const v1::ReadOutputFileRequest* request,
+                              v1::ReadOutputFileResponse* response) override {
+    return answers_.read_output ? answers_.read_output(*request, response)
+                                : NoAnswer();
+  }
+  grpc::Status HashOutputFile(grpc::ServerContext*,
+                              const v1::HashOutputFileRequest* request,
+                              v1::HashOutputFileResponse* response) override {
+    return answers_.hash_output ? answers_.hash_output(*request, response)
+                                : NoAnswer();
+  }
+
  private:
   const FakeAnswers& answers_;
 };
@@ -270,6 +290,50 @@ class FakeServer::Accounts : public v1::AccountService::Service {
   const FakeAnswers& answers_;
 };
 
+class FakeServer::Uploads : public v1::UploadService::Service {
+ public:
+  explicit Uploads(const FakeAnswers* answers) : answers_(*answers) {}
+
+  grpc::Status CreateUpload(grpc::ServerContext*,
+                            const v1::CreateUploadRequest* request,
+                            v1::Upload* response) override {
+    return answers_.create_upload ? answers_.create_upload(*request, response)
+                                  : NoAnswer();
+  }
+  grpc::Status UploadChunk(grpc::ServerContext*,
+                           const v1::UploadChunkRequest* request,
+                           v1::UploadChunkResponse* response) override {
+    return answers_.chunk ? answers_.chunk(*request, response) : NoAnswer();
+  }
+  grpc::Status FinishUpload(grpc::ServerContext*,
+                            const v1::FinishUploadRequest* request,
+                            v1::Upload* response) override {
+    return answers_.finish_upload
+               ? answers_.finish_upload(request->id(), response)
+               : NoAnswer();
+  }
+  grpc::Status GetUpload(grpc::ServerContext*,
+                         const v1::GetUploadRequest* request,
+                         v1::Upload* response) override {
+    return answers_.upload ? answers_.upload(request->id(), response)
+                           : NoAnswer();
+  }
+  grpc::Status ListUploads(grpc::ServerContext*,
+                           const v1::ListUploadsRequest* request,
+                           v1::ListUploadsResponse* response) override {
+    return answers_.uploads ? answers_.uploads(*request, response) : NoAnswer();
+  }
+  grpc::Status DeleteUpload(grpc::ServerContext*,
+                            const v1::DeleteUploadRequest* request,
+                            v1::DeleteUploadResponse*) override {
+    return answers_.delete_upload ? answers_.delete_upload(request->id())
+                                  : NoAnswer();
+  }
+
+ private:
+  const FakeAnswers& answers_;
+};
+
 FakeServer::FakeServer() {
   // As in client/connection.cc: gRPC's shutdown is slow.
   static const bool kept = (grpc_init(), true);
@@ -285,6 +349,7 @@ FakeServer::FakeServer() {
   plans_ = std::make_unique<Plans>(&answers_);
   system_ = std::make_unique<System>(&answers_);
   accounts_ = std::make_unique<Accounts>(&answers_);
+  uploads_ = std::make_unique<Uploads>(&answers_);
   grpc::ServerBuilder builder;
   builder.AddListeningPort(address_, grpc::InsecureServerCredentials());
   builder.RegisterService(jobs_.get());
@@ -294,6 +359,7 @@ FakeServer::FakeServer() {
   builder.RegisterService(plans_.get());
   builder.RegisterService(system_.get());
   builder.RegisterService(accounts_.get());
+  builder.RegisterService(uploads_.get());
   server_ = builder.BuildAndStart();
   ROUNDHOUSE_CHECK(server_ != nullptr) << address_;
 }

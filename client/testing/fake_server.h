@@ -17,6 +17,7 @@
 #include "proto/roundhouse/v1/model.grpc.pb.h"
 #include "proto/roundhouse/v1/plan.grpc.pb.h"
 #include "proto/roundhouse/v1/system.grpc.pb.h"
+#include "proto/roundhouse/v1/upload.grpc.pb.h"
 
 namespace roundhouse::client {
 
@@ -62,6 +63,15 @@ struct FakeAnswers {
   std::function<grpc::Status(const v1::ExportCheckpointRequest&,
                              const SendExport&)>
       export_checkpoint;
+  std::function<grpc::Status(const std::string& source,
+                             v1::ListOutputFilesResponse*)>
+      output_files;
+  std::function<grpc::Status(const v1::ReadOutputFileRequest&,
+                             v1::ReadOutputFileResponse*)>
+      read_output;
+  std::function<grpc::Status(const v1::HashOutputFileRequest&,
+                             v1::HashOutputFileResponse*)>
+      hash_output;
   std::function<grpc::Status(v1::ListModelsResponse*)> models;
   std::function<grpc::Status(const std::string& name, v1::Model*)> model;
   std::function<grpc::Status(const v1::SampleRequest&, const SendSample&)>
@@ -86,6 +96,17 @@ struct FakeAnswers {
   std::function<grpc::Status(const v1::SetLimitRequest&, v1::Limit*)> set_limit;
   std::function<grpc::Status(const v1::RemoveLimitRequest&)> remove_limit;
   std::function<grpc::Status(v1::ListLimitsResponse*)> limits;
+  std::function<grpc::Status(const v1::CreateUploadRequest&, v1::Upload*)>
+      create_upload;
+  std::function<grpc::Status(const v1::UploadChunkRequest&,
+                             v1::UploadChunkResponse*)>
+      chunk;
+  std::function<grpc::Status(const std::string& id, v1::Upload*)> finish_upload;
+  std::function<grpc::Status(const std::string& id, v1::Upload*)> upload;
+  std::function<grpc::Status(const v1::ListUploadsRequest&,
+                             v1::ListUploadsResponse*)>
+      uploads;
+  std::function<grpc::Status(const std::string& id)> delete_upload;
 };
 
 class FakeServer {
@@ -106,6 +127,7 @@ class FakeServer {
   class Models;
   class Plans;
   class System;
+  class Uploads;
 
   std::string folder_;
   std::string address_;
@@ -117,6 +139,7 @@ class FakeServer {
   std::unique_ptr<Plans> plans_;
   std::unique_ptr<System> system_;
   std::unique_ptr<Accounts> accounts_;
+  std::unique_ptr<Uploads> uploads_;
   std::unique_ptr<grpc::Server> server_;
 };
 

@@ -120,11 +120,16 @@ absl::Status PutMember(Database* db, const std::string& project,
   return put.Bind(project).Bind(user).Bind(static_cast<int64_t>(role)).Run();
 }
 
-// Jobs of before say their owner by uid, which may be another user's later.
+// Jobs and uploads of before say their owner by uid, which may be another
+// user's later.
 absl::Status GiveJobs(Database* db, const UserRecord& user) {
-  ASSIGN_OR_RETURN(Statement give,
-                   db->Prepare("UPDATE jobs SET owner = ? WHERE owner = ?"));
-  return give.Bind(user.name).Bind(absl::StrCat("uid:", *user.uid)).Run();
+  for (const char* sql : {"UPDATE jobs SET owner = ? WHERE owner = ?",
+                          "UPDATE uploads SET owner = ? WHERE owner = ?"}) {
+    ASSIGN_OR_RETURN(Statement give, db->Prepare(sql));
+    give.Bind(user.name).Bind(absl::StrCat("uid:", *user.uid));
+    RETURN_IF_ERROR(give.Run());
+  }
+  return absl::OkStatus();
 }
 
 // `project` "": from all.
@@ -347,6 +352,14 @@ absl::Status Accounts::RemoveProject(const std::string& name,
       return absl::FailedPreconditionError(
           absl::StrCat("project: ", name, " has jobs, ", NameOfJob(jobs.Int(0)),
                        " for one"));
+    }
+    ASSIGN_OR_RETURN(
+        Statement uploads,
+        db->Prepare("SELECT name FROM uploads WHERE project = ? LIMIT 1"));
+    ASSIGN_OR_RETURN(const bool has_uploads, uploads.Bind(name).Step());
+    if (has_uploads) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "project: ", name, " has uploads, ", uploads.Text(0), " for one"));
     }
     for (const char* sql : {"DELETE FROM members WHERE project = ?",
                             "DELETE FROM projects WHERE name = ?"}) {

@@ -12,6 +12,7 @@
 #include "proto/roundhouse/v1/model.pb.h"
 #include "proto/roundhouse/v1/plan.pb.h"
 #include "proto/roundhouse/v1/system.pb.h"
+#include "proto/roundhouse/v1/upload.pb.h"
 
 namespace roundhouse {
 namespace {
@@ -42,6 +43,12 @@ constexpr Rule kRules[] = {
 
     {v1::ExportCheckpointRequest::descriptor, Role::kMember, Subject::kServer,
      Effect::kActs, "source"},
+    {v1::ListOutputFilesRequest::descriptor, Role::kMember, Subject::kServer,
+     Effect::kActs, "source"},
+    {v1::ReadOutputFileRequest::descriptor, Role::kMember, Subject::kServer,
+     Effect::kLooks, "source"},
+    {v1::HashOutputFileRequest::descriptor, Role::kMember, Subject::kServer,
+     Effect::kLooks, "source"},
 
     {v1::PreviewDatasetRequest::descriptor, Role::kMember, Subject::kServer,
      Effect::kActs, ""},
@@ -82,6 +89,20 @@ constexpr Rule kRules[] = {
 
     {v1::PlanTrainingRequest::descriptor, Role::kViewer, Subject::kServer,
      Effect::kLooks, "model"},
+
+    // Whose an upload is, its handlers look at.
+    {v1::CreateUploadRequest::descriptor, Role::kMember, Subject::kProject,
+     Effect::kActs, ""},
+    {v1::UploadChunkRequest::descriptor, Role::kMember, Subject::kServer,
+     Effect::kLooks, "id"},
+    {v1::FinishUploadRequest::descriptor, Role::kMember, Subject::kServer,
+     Effect::kActs, "id"},
+    {v1::GetUploadRequest::descriptor, Role::kViewer, Subject::kServer,
+     Effect::kLooks, "id"},
+    {v1::ListUploadsRequest::descriptor, Role::kViewer, Subject::kServer,
+     Effect::kLooks, ""},
+    {v1::DeleteUploadRequest::descriptor, Role::kMember, Subject::kServer,
+     Effect::kActs, "id"},
 
     {v1::GetServerRequest::descriptor, Role::kViewer, Subject::kServer,
      Effect::kLooks, ""},

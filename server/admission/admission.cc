@@ -15,6 +15,9 @@ absl::StatusOr<std::unique_ptr<Admission>> Admission::Create(
                             .owned = options.owned_roots,
                             .closed = options.room.state_dir,
                             .hub_cache = options.hf_cache};
+  if (options.uploads != nullptr) {
+    roots.own.push_back(options.uploads->directory());
+  }
   const JobPaths paths(options.room.state_dir);
   for (const std::string& own : {paths.jobs(), paths.outputs()}) {
     RETURN_IF_ERROR(MakeFolderDurably(kStateFolder, own));
@@ -30,7 +33,7 @@ Admission::Admission(const AdmissionOptions& options, const JobStore& store,
     : paths_(options.room.state_dir),
       fit_(options.room),
       roots_(std::move(roots)),
-      names_(*roots_, store, options.hf_cache, paths_),
+      names_(*roots_, store, options.hf_cache, paths_, options.uploads),
       checker_(*roots_, store, names_, paths_, fit_),
       admitted_(checker_),
       helpers_(options.dataset_helper, *roots_, store, paths_),

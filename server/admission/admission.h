@@ -20,6 +20,7 @@
 #include "server/dataset/dataset_helper.h"
 #include "server/spec/paths.h"
 #include "server/store/store.h"
+#include "server/uploads/uploads.h"
 
 namespace roundhouse {
 
@@ -29,6 +30,7 @@ struct AdmissionOptions {
   std::vector<OwnedRoot> owned_roots;
   std::string hf_cache;  // hub_cache.h; "": none
   HelperProgram dataset_helper;
+  const Uploads* uploads = nullptr;  // null: none; outlives what it is given to
 };
 
 class Admission {

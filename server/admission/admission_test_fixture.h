@@ -14,6 +14,7 @@
 #include "server/admission/source_files.h"
 #include "server/store/store.h"
 #include "server/testing/test_model.h"
+#include "server/uploads/uploads.h"
 
 namespace roundhouse {
 
@@ -42,18 +43,20 @@ class AdmissionTest : public testing::Test {
     WriteTestFile(root_ + "/data/m/tokenizer.json", "{}");
     WriteTestFile(root_ + "/data/d.jsonl", "{\"text\": \"a\"}\n");
     store_ = *JobStore::Open({.path = root_ + "/state/jobs.db"});
-    admission_ =
-        *Admission::Create({.room = {.device_count = 2,
-                                     .device = {uint64_t{256} << 20},
-                                     .host_bytes = uint64_t{1} << 30,
-                                     .state_dir = root_ + "/state"},
-                            .data_roots = {root_ + "/data"},
-                            .dataset_helper = {.python = "/bin/bash",
-                                               .script = root_ + "/helper"}},
-                           *store_);
+    uploads_ = *Uploads::Open({.state_dir = root_ + "/state"}, store_.get());
+    admission_ = *Admission::Create(
+        {.room = {.device_count = 2,
+                  .device = {uint64_t{256} << 20},
+                  .host_bytes = uint64_t{1} << 30,
+                  .state_dir = root_ + "/state"},
+         .data_roots = {root_ + "/data"},
+         .dataset_helper = {.python = "/bin/bash", .script = root_ + "/helper"},
+         .uploads = uploads_.get()},
+        *store_);
   }
   ~AdmissionTest() override {
     admission_.reset();
+    uploads_.reset();
     store_.reset();
     std::filesystem::remove_all(root_);
   }
@@ -84,6 +87,7 @@ class AdmissionTest : public testing::Test {
 
   const std::string root_;
   std::unique_ptr<JobStore> store_;
+  std::unique_ptr<Uploads> uploads_;
   std::unique_ptr<Admission> admission_;
 };
 

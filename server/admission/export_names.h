@@ -24,10 +24,12 @@ class ExportNames {
 
   // Errors have the field "source" or "output".
   absl::StatusOr<ExportPlan> Plan(const ExportRequest& request) const;
-
- private:
+  // The weights that `source` means, with their directory. kFailedPrecondition:
+  // they are of a job that has no output.
   absl::StatusOr<NamedWeights> Source(const std::string& source,
                                       const NameUser& user) const;
+
+ private:
   absl::StatusOr<std::string> Output(const std::string& output,
                                      const NameUser& user) const;
   absl::StatusOr<std::string> OutputFolder(const std::string& parent,

@@ -203,7 +203,7 @@ absl::StatusOr<AdmittedJob> JobChecker::Check(
                       FieldReason::kNoHealthyDevice, "",
                       "this server runs with --devices=none: no job can run");
   }
-  names_.ResolvePaths(&file, {request.caller});
+  names_.ResolvePaths(&file, {request.caller, Role::kMember, request.project});
   absl::StatusOr<ModelDirectory> model = absl::NotFoundError("no model");
   if (!file.spec().model_name_or_path.empty()) {
     model = CheckModel(file.spec());

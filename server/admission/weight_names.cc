@@ -73,6 +73,9 @@ absl::Status WeightNames::MayUse(const std::string& field, const JobRecord& job,
 absl::StatusOr<OutputMark> WeightNames::OwnerOf(const std::string& path) const {
   const auto place = roots_.OwnPlaceOf(path);
   if (!place.has_value() || place->first.empty()) return OutputMark();
+  if (uploads_.LieIn(place->root)) {
+    return OutputMark{.project = uploads_.ProjectOf(place->first)};
+  }
   OutputMark mark{.job_uid = place->first};
   if (place->root != paths_.jobs()) {
     mark = ReadOutputMark(absl::StrCat(place->root, "/", place->first));
@@ -111,6 +114,9 @@ absl::StatusOr<std::string> WeightNames::ResolvePath(
   if (absl::StartsWith(path, kJobPrefix)) {
     return ResolveJob(field, path, user);
   }
+  ASSIGN_OR_RETURN(std::optional<std::string> upload,
+                   uploads_.Resolve(field, path, kind, user));
+  if (upload.has_value()) return *std::move(upload);
   ASSIGN_OR_RETURN(std::string found, Resolve(field, path, kind, user));
   const absl::Status may = MayUsePath(field, found, user);
   if (absl::IsNotFound(may)) {

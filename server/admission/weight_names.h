@@ -17,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "server/access/names_of.h"
 #include "server/admission/job_paths.h"
+#include "server/admission/upload_names.h"
 #include "server/dataset/dataset_inspector.h"
 #include "server/spec/hub_cache.h"
 #include "server/spec/job_file.h"
@@ -26,13 +27,6 @@
 
 namespace roundhouse {
 
-// Who uses a name.  What jobs and projects have takes this role in the project:
-// kViewer looks at it, kMember makes something of it.
-struct NameUser {
-  Caller caller;
-  Role role = Role::kMember;
-};
-
 // A directory of trained weights.
 struct NamedWeights {
   std::string path;              // "": a job's output, which is not there yet
@@ -41,15 +35,22 @@ struct NamedWeights {
 
 class WeightNames {
  public:
-  // `hf_cache` as hub_cache.h's.  References outlive it.
+  // `hf_cache` as hub_cache.h's, `uploads` as UploadNames'.  References outlive
+  // it.
   WeightNames(const DataRoots& roots, const JobStore& store,
-              const std::string& hf_cache, const JobPaths& paths)
-      : roots_(roots), store_(store), hub_(hf_cache), paths_(paths) {}
+              const std::string& hf_cache, const JobPaths& paths,
+              const Uploads* uploads)
+      : roots_(roots),
+        store_(store),
+        hub_(hf_cache),
+        paths_(paths),
+        uploads_(uploads) {}
 
-  // What a path in a job file means: under a data root, or of "job:NAME"; of a
-  // model also a hub id, or a path, in the Hugging Face cache.
-  // kInvalidArgument naming the field; kPermissionDenied: it is of a project in
-  // which `user` has not the role.
+  // What a path in a job file means: under a data root, of "job:NAME", or of
+  // "dataset:NAME" and "model:NAME", which were uploaded; of a model also a hub
+  // id, or a path, in the Hugging Face cache. kInvalidArgument naming the
+  // field; kPermissionDenied: it is of a project in which `user` has not the
+  // role.
   absl::StatusOr<std::string> ResolvePath(const std::string& field,
                                           const std::string& path,
                                           PathKind kind,
@@ -102,6 +103,7 @@ class WeightNames {
   const JobStore& store_;
   const HubCache hub_;
   const JobPaths& paths_;
+  const UploadNames uploads_;
 };
 
 }  // namespace roundhouse

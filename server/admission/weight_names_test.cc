@@ -7,6 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "gtest/gtest.h"
+#include "server/access/accounts.h"
 #include "server/admission/admission_test_fixture.h"
 #include "server/admission/export_names.h"
 #include "server/admission/sample_names.h"
@@ -32,6 +33,78 @@ TEST_F(WeightNamesTest, APathIsLookedUpUnderTheDataRoots) {
   EXPECT_EQ(
       *names().resolver(kAll)("model_name_or_path", "m", PathKind::kModel),
       root_ + "/data/m");
+}
+
+// A finished dataset "dates" of the project with these files.
+void Upload(Uploads& uploads, const std::string& project,
+            const std::vector<std::string>& names) {
+  NewUpload upload{.name = "dates", .project = project, .owner = "anna"};
+  for (const std::string& name : names) {
+    upload.files.push_back({.name = name, .bytes = 14, .sha256 = ""});
+  }
+  const auto begun =
+      uploads.Create(upload, [](const std::string&) { return true; });
+  ASSERT_TRUE(begun.ok()) << begun.status();
+  for (size_t i = 0; i < names.size(); ++i) {
+    ASSERT_TRUE(
+        uploads.PutChunk(begun->record.id, i, 0, "{\"text\": \"b\"}\n").ok());
+  }
+  const auto done = uploads.Finish(begun->record.id);
+  ASSERT_TRUE(done.ok() && done->finished()) << done.status();
+}
+
+TEST_F(WeightNamesTest, AnUploadIsItsFiles) {
+  Upload(*uploads_, "default", {"a2.jsonl", "a10.jsonl"});
+  std::string text = kJob;
+  text.replace(text.find("d.jsonl"), 7, "dataset:dates");
+  text.erase(text.find("output_name"));
+  const auto job = Check(text);
+  ASSERT_TRUE(job.ok()) << job.status();
+  const std::vector<std::string>& files = job->spec.spec().dataset;
+  ASSERT_EQ(files.size(), 2u);
+  EXPECT_TRUE(absl::EndsWith(files[0], "/a2.jsonl")) << files[0];
+  EXPECT_TRUE(absl::StartsWith(files[0], uploads_->directory()));
+  // The job has it.
+  Store(*job);
+  const auto found =
+      uploads_->Find(UploadKind::kDataset, "default", "dates", 0);
+  EXPECT_TRUE(absl::IsFailedPrecondition(uploads_->Remove(found->record.id)));
+  // A later version is another one.
+  Upload(*uploads_, "default", {"b.jsonl"});
+  EXPECT_TRUE(absl::EndsWith(Check(text)->spec.spec().dataset[0], "/b.jsonl"));
+  text.replace(text.find("dataset:dates"), 13, "dataset:dates@1");
+  EXPECT_EQ(Check(text)->spec.spec().dataset, files);
+}
+
+TEST_F(WeightNamesTest, AnUploadIsItsProjects) {
+  ASSERT_TRUE(Accounts::Load(store_.get()).value()->AddProject("vision").ok());
+  Upload(*uploads_, "vision", {"a.jsonl"});
+  const NameUser stranger = {{.projects = {{"default", Role::kMember}}}};
+  const NameUser viewer = {{.projects = {{"vision", Role::kViewer}}}};
+  const NameUser member = {{.projects = {{"vision", Role::kMember}}}};
+  const auto resolve = [&](const std::string& name, const NameUser& user) {
+    return names().ResolvePath("dataset", name, PathKind::kDirectory, user);
+  };
+  EXPECT_TRUE(resolve("dataset:vision/dates", member).ok());
+  EXPECT_TRUE(resolve("dataset:dates", member).ok());
+  for (const NameUser& user : {stranger, viewer}) {
+    EXPECT_TRUE(absl::IsPermissionDenied(
+        resolve("dataset:vision/dates", user).status()));
+  }
+  EXPECT_EQ(ErrorReason(resolve("dataset:dates", stranger).status()),
+            FieldReason::kPathNotFound);
+  EXPECT_EQ(ErrorReason(resolve("dataset:../x", member).status()),
+            FieldReason::kInvalidValue);
+  NameUser admin = kAll;
+  EXPECT_FALSE(resolve("dataset:dates", admin).ok());
+  admin.project = "vision";
+  EXPECT_TRUE(resolve("dataset:dates", admin).ok());
+  // By its path, too.
+  const std::string path = *resolve("dataset:vision/dates", member);
+  EXPECT_TRUE(resolve(path, member).ok());
+  EXPECT_FALSE(resolve(path, viewer).ok());
+  EXPECT_FALSE(resolve(path, stranger).ok());
+  EXPECT_FALSE(resolve(uploads_->directory(), member).ok());
 }
 
 TEST_F(WeightNamesTest, ANameLikeOneThatIsThereIsMeant) {

@@ -271,8 +271,9 @@ TEST_F(ApiLimitsTest, NobodysCallsAreRefusedByEveryMethod) {
   MustCreate();
   grpc::GenericStub stub(server_->ChannelOfNobody());
   std::set<const FileDescriptor*> files;
-  for (const char* name : {"account", "checkpoint", "dataset",
-                           "fine_tuning_job", "model", "plan", "system"}) {
+  for (const char* name :
+       {"account", "checkpoint", "dataset", "fine_tuning_job", "model", "plan",
+        "system", "upload"}) {
     files.insert(DescriptorPool::generated_pool()->FindFileByName(
         absl::StrCat("proto/roundhouse/v1/", name, ".proto")));
   }

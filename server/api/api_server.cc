@@ -28,6 +28,7 @@
 #include "server/api/plan_service.h"
 #include "server/api/stream_pump.h"
 #include "server/api/system_service.h"
+#include "server/api/upload_service.h"
 #include "server/audit/audit_log.h"
 #include "server/door/call_metrics.h"
 #include "server/door/call_queue.h"
@@ -45,7 +46,7 @@ constexpr const char* kServices[] = {
     "roundhouse.v1.FineTuningJobService", "roundhouse.v1.DatasetService",
     "roundhouse.v1.CheckpointService",    "roundhouse.v1.ModelService",
     "roundhouse.v1.PlanService",          "roundhouse.v1.SystemService",
-    "roundhouse.v1.AccountService"};
+    "roundhouse.v1.AccountService",       "roundhouse.v1.UploadService"};
 
 // "/roundhouse.v1.PlanService/PlanTraining", of every method that there is.
 std::set<std::string> MethodNames() {
@@ -139,11 +140,12 @@ struct ApiServer::Parts {
         jobs({.engine = to.jobs, .store = to.store, .inspector = to.datasets},
              options.state_dir, options.check_kept, calls),
         datasets(to.datasets, calls),
-        checkpoints(to.jobs, calls),
+        checkpoints(to.jobs, options.state_dir, calls),
         models(to.models, to.sampler, calls),
         plans(to.planner, calls, &peers),
         system(to.jobs, to.store, to.doctor, calls),
-        accounts(to.accounts, limit_table.get(), calls) {
+        accounts(to.accounts, limit_table.get(), calls),
+        uploads(to.uploads, calls) {
     peers.LimitUnfinished(
         [this](uid_t uid) { return MostUnfinished(gate, limits, uid); });
   }
@@ -164,6 +166,7 @@ struct ApiServer::Parts {
   PlanService plans;
   SystemService system;
   AccountService accounts;
+  UploadService uploads;
   std::unique_ptr<grpc::Server> server;
   std::unique_ptr<FrontDoor> door;
 };
@@ -221,6 +224,7 @@ absl::StatusOr<std::unique_ptr<ApiServer>> ApiServer::Start(
   builder.RegisterService(&parts->plans);
   builder.RegisterService(&parts->system);
   builder.RegisterService(&parts->accounts);
+  builder.RegisterService(&parts->uploads);
   parts->server = builder.BuildAndStart();
   if (parts->server == nullptr) {
     backends.store->SetListener(nullptr);

@@ -1,5 +1,5 @@
 // The gRPC server: jobs, datasets, models, checkpoints, plans, accounts,
-// system, health and reflection on a Unix socket.
+// uploads, system, health and reflection on a Unix socket.
 //
 // There is no TCP listener: loopback is shared by every user of a machine, and
 // tokens do not exist yet.  The socket's mode is 0660; its folder decides who
@@ -27,6 +27,7 @@
 #include "server/planning/model_catalog.h"
 #include "server/planning/training_planner.h"
 #include "server/store/store.h"
+#include "server/uploads/uploads.h"
 
 namespace roundhouse {
 
@@ -69,6 +70,7 @@ struct ApiBackends {
   SampleEngine* sampler = nullptr;
   const TrainingPlanner* planner = nullptr;
   Doctor* doctor = nullptr;
+  Uploads* uploads = nullptr;
 };
 
 // The path of "unix:PATH".  kInvalidArgument for TCP, for abstract sockets and

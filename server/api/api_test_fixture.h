@@ -22,6 +22,7 @@
 #include "proto/roundhouse/v1/model.grpc.pb.h"
 #include "proto/roundhouse/v1/plan.grpc.pb.h"
 #include "proto/roundhouse/v1/system.grpc.pb.h"
+#include "proto/roundhouse/v1/upload.grpc.pb.h"
 #include "server/api/api_server.h"
 #include "server/api/fake_engine.h"
 #include "server/api/fake_sampler.h"
@@ -32,6 +33,7 @@
 #include "server/planning/training_planner.h"
 #include "server/spec/spec_error.h"
 #include "server/store/store.h"
+#include "server/uploads/uploads.h"
 
 namespace roundhouse {
 
@@ -78,6 +80,7 @@ class ApiTestFixture : public testing::Test {
     ASSERT_TRUE(store.ok()) << store.status();
     store_ = *std::move(store);
     accounts_ = *Accounts::Load(store_.get());
+    uploads_ = *Uploads::Open({.state_dir = dir_}, store_.get());
     engine_ = std::make_unique<FakeEngine>(store_.get());
     StartInspector();
     std::filesystem::create_directories(dir_ / "models");
@@ -108,6 +111,7 @@ class ApiTestFixture : public testing::Test {
     plans_ = v1::PlanService::NewStub(channel_);
     system_ = v1::SystemService::NewStub(channel_);
     account_stub_ = v1::AccountService::NewStub(channel_);
+    upload_stub_ = v1::UploadService::NewStub(channel_);
   }
   absl::Status Kept() const {
     if (engine_->submits() < kept_submits_) return absl::OkStatus();
@@ -122,7 +126,8 @@ class ApiTestFixture : public testing::Test {
             .models = catalog_.get(),
             .sampler = &sampler_,
             .planner = &planner_,
-            .doctor = &doctor_};
+            .doctor = &doctor_,
+            .uploads = uploads_.get()};
   }
   // Paths mean themselves; "outside" is refused.
   static PathResolver Names(const Caller&, Role) {
@@ -155,12 +160,14 @@ class ApiTestFixture : public testing::Test {
     plans_.reset();
     system_.reset();
     account_stub_.reset();
+    upload_stub_.reset();
     channel_.reset();
     server_.reset();
     inspector_.reset();
     catalog_.reset();
     loop_.reset();
     engine_.reset();
+    uploads_.reset();
     accounts_.reset();
     store_.reset();
   }
@@ -209,6 +216,7 @@ class ApiTestFixture : public testing::Test {
   const std::unique_ptr<ServerMetrics> metrics_ = ServerMetrics::Create();
   std::unique_ptr<JobStore> store_;
   std::unique_ptr<Accounts> accounts_;
+  std::unique_ptr<Uploads> uploads_;
   std::unique_ptr<FakeEngine> engine_;
   // So many submits reach a state directory that is there.
   std::atomic<int> kept_submits_ = std::numeric_limits<int>::max();
@@ -235,6 +243,7 @@ class ApiTestFixture : public testing::Test {
   std::unique_ptr<v1::PlanService::Stub> plans_;
   std::unique_ptr<v1::SystemService::Stub> system_;
   std::unique_ptr<v1::AccountService::Stub> account_stub_;
+  std::unique_ptr<v1::UploadService::Stub> upload_stub_;
 };
 
 }  // namespace roundhouse

@@ -2,8 +2,10 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/crc32c.h"
 #include "base/status.h"
 #include "server/api/begin_stream.h"
 #include "server/spec/spec_error.h"
@@ -67,6 +69,12 @@ absl::StatusOr<std::optional<DType>> DTypeFromText(const std::string& text) {
       absl::StrCat("expected fp32, bf16 or fp16, got \"", text, "\""));
 }
 
+// What a request about one file names.
+template <typename Request>
+OutputFile FileOf(const Request& request) {
+  return {.name = request.name(), .state = request.state()};
+}
+
 }  // namespace
 
 absl::StatusOr<ExportRequest> FromProto(
@@ -122,6 +130,70 @@ CheckpointService::ExportCheckpoint(
         wanted.caller = entered.caller;
         return std::make_shared<ExportStream>(door_.pump, context,
                                               engine_->Export(wanted));
+      });
+}
+
+grpc::ServerUnaryReactor* CheckpointService::ListOutputFiles(
+    grpc::CallbackServerContext* context,
+    const v1::ListOutputFilesRequest* request,
+    v1::ListOutputFilesResponse* response) {
+  return RunUnary(context, door_, request,
+                  [=, this](const Entered&) -> absl::Status {
+                    RETURN_IF_ERROR(CheckPath("source", request->source()));
+                    ASSIGN_OR_RETURN(
+                        const std::string directory,
+                        engine_->FindOutput(request->source(), entered.caller));
+                    ASSIGN_OR_RETURN(const std::vector<OutputFile> files,
+                                     files_.List(directory));
+                    for (const OutputFile& file : files) {
+                      v1::OutputFile* const added = response->add_files();
+                      added->set_name(file.name);
+                      added->set_size_bytes(static_cast<int64_t>(file.bytes));
+                      added->set_state(file.state);
+                    }
+                    return absl::OkStatus();
+                  });
+}
+
+grpc::ServerUnaryReactor* CheckpointService::ReadOutputFile(
+    grpc::CallbackServerContext* context,
+    const v1::ReadOutputFileRequest* request,
+    v1::ReadOutputFileResponse* response) {
+  return RunUnary(context, door_, request,
+                  [=, this](const Entered& entered) -> absl::Status {
+                    RETURN_IF_ERROR(CheckPath("source", request->source()));
+                    if (request->offset() < 0) {
+                      return FieldError(FieldReason::kInvalidValue, "offset",
+                                        "is negative");
+                    }
+                    ASSIGN_OR_RETURN(
+                        const std::string directory,
+                        engine_->FindOutput(request->source(), entered.caller));
+                    ASSIGN_OR_RETURN(
+                        *response->mutable_data(),
+                        files_.Read(directory, FileOf(*request),
+                                    static_cast<uint64_t>(request->offset())));
+                    response->set_crc32c(Crc32c(response->data()));
+                    return absl::OkStatus();
+                  });
+}
+
+grpc::ServerUnaryReactor* CheckpointService::HashOutputFile(
+    grpc::CallbackServerContext* context,
+    const v1::HashOutputFileRequest* request,
+    v1::HashOutputFileResponse* response) {
+  return RunUnary(
+      context, door_, request,
+      [=, this](const Entered& entered) -> absl::Status {
+        RETURN_IF_ERROR(CheckPath("source", request->source()));
+        ASSIGN_OR_RETURN(
+            const std::string directory,
+            engine_->FindOutput(request->source(), entered.caller));
+        ASSIGN_OR_RETURN(const FileHashProgress progress,
+                         files_.Hash(directory, FileOf(*request)));
+        response->set_hashed_bytes(static_cast<int64_t>(progress.hashed_bytes));
+        response->set_sha256(progress.sha256);
+        return absl::OkStatus();
       });
 }
 

@@ -3,11 +3,13 @@
 #define ROUNDHOUSE_SERVER_API_CHECKPOINT_SERVICE_H_
 
 #include <memory>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "proto/roundhouse/v1/checkpoint.grpc.pb.h"
 #include "server/api/job_engine.h"
+#include "server/weights/output_files.h"
 #include "server/api/stream_pump.h"
 
 namespace roundhouse {
@@ -41,16 +43,30 @@ class ExportStream final : public PumpedWriter<v1::ExportCheckpointResponse> {
 // Thread-safe.  Everything given must outlive the gRPC server.
 class CheckpointService final : public v1::CheckpointService::CallbackService {
  public:
-  CheckpointService(JobEngine* engine, const CallDoor& door)
-      : engine_(engine), door_(door) {}
+  CheckpointService(JobEngine* engine, const std::string& state_dir,
+                    const CallDoor& door)
+      : engine_(engine), door_(door), files_(state_dir) {}
 
   grpc::ServerWriteReactor<v1::ExportCheckpointResponse>* ExportCheckpoint(
       grpc::CallbackServerContext* context,
       const v1::ExportCheckpointRequest* request) override;
+  grpc::ServerUnaryReactor* ListOutputFiles(
+      grpc::CallbackServerContext* context,
+      const v1::ListOutputFilesRequest* request,
+      v1::ListOutputFilesResponse* response) override;
+  grpc::ServerUnaryReactor* ReadOutputFile(
+      grpc::CallbackServerContext* context,
+      const v1::ReadOutputFileRequest* request,
+      v1::ReadOutputFileResponse* response) override;
+  grpc::ServerUnaryReactor* HashOutputFile(
+      grpc::CallbackServerContext* context,
+      const v1::HashOutputFileRequest* request,
+      v1::HashOutputFileResponse* response) override;
 
  private:
   JobEngine* const engine_;
   const CallDoor door_;
+  OutputFiles files_;
 };
 
 }  // namespace roundhouse

@@ -118,6 +118,13 @@ std::shared_ptr<ExportTask> FakeEngine::AwaitExportTask() {
   return export_task_;
 }
 
+absl::StatusOr<std::string> FakeEngine::FindOutput(const std::string& source,
+                                                   const Caller&) {
+  const auto found = outputs.find(source);
+  if (found != outputs.end()) return found->second;
+  return absl::NotFoundError("there is no such output");
+}
+
 std::shared_ptr<TraceTask> FakeEngine::TraceJob(const std::string& id,
                                                 int64_t steps) {
   MutexLock lock(mutex_);

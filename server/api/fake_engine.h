@@ -4,6 +4,7 @@
 #define ROUNDHOUSE_SERVER_API_FAKE_ENGINE_H_
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -27,10 +28,16 @@ class FakeEngine final : public JobEngine {
   absl::StatusOr<JobRecord> Finish(const std::string& id) override;
   // The test moves the task on.
   std::shared_ptr<ExportTask> Export(const ExportRequest& request) override;
+  // Answers what `outputs` has.
+  absl::StatusOr<std::string> FindOutput(const std::string& source,
+                                         const Caller& caller) override;
   std::shared_ptr<TraceTask> TraceJob(const std::string& id,
                                       int64_t steps) override;
   std::vector<DeviceInfo> Devices() override;
   ServerInfo Server() override;
+
+  // By name; before calls.
+  std::map<std::string, std::string> outputs;
 
   int submits() const { return submits_; }
   // What the last submit said.

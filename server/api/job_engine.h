@@ -110,6 +110,11 @@ class JobEngine {
   // that is there is never replaced (kAlreadyExists).
   virtual std::shared_ptr<ExportTask> Export(const ExportRequest& request) = 0;
 
+  // The directory of trained weights that a name means, as exports look it up.
+  // kNotFound; kFailedPrecondition: the job has no output.  Blocks on the disk.
+  virtual absl::StatusOr<std::string> FindOutput(const std::string& source,
+                                                 const Caller& caller) = 0;
+
   // Begins to record the job's next whole steps.  Returns at once; the task has
   // every error, and the trace when it is there.
   // REQUIRES: steps is 1 to kMaxTracedSteps.

@@ -71,6 +71,7 @@ grpc::ServerUnaryReactor* JobService::DryRun(
       [=, this](const Entered& entered) -> absl::StatusOr<DatasetQuestion> {
         ASSIGN_OR_RETURN(SubmitRequest submit, FromProto(*request));
         submit.caller = entered.caller;
+        submit.project = entered.project;
         ASSIGN_OR_RETURN(const DryRunResult dry, engine_->DryRun(submit));
         *response = ToProto(dry.job);
         *response->mutable_needs() = ToProto(dry.needs);

@@ -64,7 +64,7 @@ TEST_F(ReflectionTest, EveryServiceIsListed) {
           "roundhouse.v1.AccountService", "roundhouse.v1.CheckpointService",
           "roundhouse.v1.DatasetService", "roundhouse.v1.FineTuningJobService",
           "roundhouse.v1.ModelService", "roundhouse.v1.PlanService",
-          "roundhouse.v1.SystemService"}));
+          "roundhouse.v1.SystemService", "roundhouse.v1.UploadService"}));
 }
 
 TEST_F(ReflectionTest, AServicesMethodsAreDescribed) {

@@ -22,7 +22,8 @@ AdmissionOptions OptionsOfAdmission(const EngineOptions& options,
           .hf_cache = options.hf_cache,
           .dataset_helper = {.python = options.python,
                              .script = options.prepare_script,
-                             .processes = options.dataset_processes}};
+                             .processes = options.dataset_processes},
+          .uploads = options.uploads};
 }
 
 }  // namespace
@@ -184,6 +185,13 @@ absl::StatusOr<JobRecord> Engine::Finish(const std::string& id) {
 
 std::shared_ptr<ExportTask> Engine::Export(const ExportRequest& request) {
   return exporter_->Start(request);
+}
+
+absl::StatusOr<std::string> Engine::FindOutput(const std::string& source,
+                                               const Caller& caller) {
+  ASSIGN_OR_RETURN(const NamedWeights found,
+                   admission_->exports().Source(source, {caller}));
+  return found.path;
 }
 
 std::shared_ptr<TraceTask> Engine::TraceJob(const std::string& id,

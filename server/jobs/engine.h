@@ -50,6 +50,7 @@
 #include "server/sample/sampler.h"
 #include "server/store/disk_reserve.h"
 #include "server/store/store.h"
+#include "server/uploads/uploads.h"
 #include "server/weights/exporter.h"
 #include "server/workers/worker_pool.h"
 
@@ -69,8 +70,9 @@ struct EngineOptions {
   PeerGroup::Options peers;
   std::string metrics_address;
   int max_running_jobs = 2;
-  StatusBoard* status = nullptr;  // null: nobody looks; outlives the engine
-  TimingLog* samples = nullptr;   // test only; outlives the engine
+  StatusBoard* status = nullptr;     // null: nobody looks; outlives the engine
+  TimingLog* samples = nullptr;      // test only; outlives the engine
+  const Uploads* uploads = nullptr;  // null: there are none; outlives it
 };
 
 class Engine final : public JobEngine {
@@ -115,6 +117,8 @@ class Engine final : public JobEngine {
   std::shared_ptr<ExportTask> Export(const ExportRequest& request) override;
   std::vector<DeviceInfo> Devices() override;
   ServerInfo Server() override;
+  absl::StatusOr<std::string> FindOutput(const std::string& source,
+                                         const Caller& caller) override;
   std::shared_ptr<TraceTask> TraceJob(const std::string& id,
                                       int64_t steps) override;
 

@@ -33,7 +33,10 @@ constexpr Table kTables[] = {
     {"audit", "number",
      "number, time_us, principal, user, token, peer, rpc, part, resource, "
      "code, reason, message, count, duration_us"},
-    {"limits", "subject || ' ' || name", "subject, name, value, change_us"}};
+    {"limits", "subject || ' ' || name", "subject, name, value, change_us"},
+    {"uploads", "id",
+     "id, kind, project, name, version, state, owner, create_us, finish_us, "
+     "manifest"}};
 
 absl::Status CheckTable(Database* db, const Table& table) {
   std::string whole = RowIsWhole(table.name);

@@ -321,6 +321,31 @@ WHEN old.checksum IS NOT row_checksum(
 BEGIN
   SELECT RAISE(ABORT, 'a row of limits differs from its checksum');
 END;
+)sql"
+    // What people uploaded (server/uploads/upload_table.h).
+    R"sql(
+CREATE TABLE uploads (
+  id TEXT PRIMARY KEY,
+  kind INTEGER NOT NULL,
+  project TEXT NOT NULL REFERENCES projects(name),
+  name TEXT NOT NULL,
+  version INTEGER NOT NULL,
+  state INTEGER NOT NULL,
+  owner TEXT NOT NULL,
+  create_us INTEGER NOT NULL,
+  finish_us INTEGER NOT NULL,
+  manifest TEXT NOT NULL,
+  checksum INTEGER NOT NULL GENERATED ALWAYS AS (row_checksum(
+    id, kind, project, name, version, state, owner, create_us, finish_us,
+    manifest)) STORED
+) WITHOUT ROWID;
+CREATE TRIGGER uploads_are_whole BEFORE UPDATE ON uploads
+WHEN old.checksum IS NOT row_checksum(
+  old.id, old.kind, old.project, old.name, old.version, old.state, old.owner,
+  old.create_us, old.finish_us, old.manifest)
+BEGIN
+  SELECT RAISE(ABORT, 'a row of uploads differs from its checksum');
+END;
 )sql"};
 
 // What the schema looks like: each table, index and trigger as it was written.

@@ -26,7 +26,7 @@ LONG = {**JOB, "max_steps": 1_000_000}
 LORA = {"method": "lora", "lora_r": 2}
 # These sites only read, or write to what another site has opened.
 NOTHING_TO_SEE = {"checkpoint.read", "prepared.verify", "shard.sync",
-                  "merge.sync", "export.text"}
+                  "merge.sync", "export.text", "upload.verify"}
 
 Call = collections.namedtuple("Call", "pid command name site path callers")
 
@@ -204,6 +204,7 @@ class FileSitesTest(unittest.TestCase):
         self.daemon.client("sample", adapter, "-pone two")
         self.daemon.client("dataset", "preview", "train.jsonl", "--model",
                            "model", "--max-length=32")
+        self.daemon.client("upload", self.data / "train.jsonl")
         self.daemon.client("export", adapter, "--output=adapter")
         self.daemon.client("export", adapter, "--merge", "--output",
                            self.data / "merged")

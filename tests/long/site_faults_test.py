@@ -23,6 +23,7 @@ import pathlib
 import random
 import re
 import shutil
+import subprocess
 import sys
 import time
 import unittest
@@ -110,6 +111,12 @@ TABLE = (
     Row("state.reserve", "begin_afresh"),
     Row("listen.socket", "begin"),
     Row("leftover.remove", "begin"),
+    Row("upload.folder", "begin_afresh"),
+    Row("upload.part", "upload"),
+    Row("upload.verify", "upload_goes_on"),
+    Row("upload.link", "upload"),
+    Row("upload.rename", "upload"),
+    Row("upload.remove", "upload"),
     Row("output.remove", "restart", job=SHORT),
     Row("export.remove", "export_left"),
     Row("shard.remove", "files_worker_dies"),
@@ -450,6 +457,36 @@ class SiteFaultsTest(unittest.TestCase):
         self.start_once_more()
         self.assertEqual(list(self.exports.iterdir()), [])
         self.daemon.client(*words)
+
+    def upload(self, row, fault, length):
+        self.start_afresh(fault)
+        self.answer("upload", self.scratch.data / "train.jsonl")
+        self.uploaded(row, length)
+
+    def upload_goes_on(self, row, fault, length):
+        """What came before a death is read again, to be hashed."""
+        self.start_afresh(kill_at="upload.built:1")
+        client = subprocess.Popen(
+            [harness.ROOT / "client/roundhouse",
+             f"--server=unix:{self.daemon.socket}", "upload",
+             self.scratch.data / "train.jsonl"],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.addCleanup(client.wait)
+        self.addCleanup(client.kill)
+        harness.wait_until(self.daemon.ended, "the daemon's end")
+        self.start(fault)
+        self.uploaded(row, length)
+
+    def uploaded(self, row, length):
+        self.wait_for_fault(row.site)
+        wanted = self.ask_everything(None)
+        self.disk_is_back(length)
+        words = ("upload", self.scratch.data / "train.jsonl")
+        harness.wait_until(lambda: self.answer(*words).returncode == 0,
+                           "an upload", pause=0.2)
+        self.assertIn("train.jsonl",
+                      self.answer("dataset", "show", "train").stdout)
+        self.end_all(wanted)
 
     def test_data_without_room_are_prepared_when_there_is_some(self):
         self.addCleanup(lambda: self.daemon.ended() or self.daemon.kill())
