@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/crc32c.h"
@@ -180,6 +181,62 @@ TEST_F(UploadCommandTest, AFileThatChangesIsRefused) {
   };
   EXPECT_EQ(Run({"upload", path}), ExitCode::kPrecondition);
   EXPECT_NE(err().find("has changed"), std::string::npos) << err();
+}
+
+// The fields and paths that the job file of these tests has.
+class SubmitUploadTest : public UploadCommandTest {
+ protected:
+  SubmitUploadTest() {
+    path_ = MakeFile("mine.jsonl", 100);
+    file_ = WriteFile("job.yaml", "dataset: ...\n");
+    server_.answers().paths = [this](const auto&, auto* response) {
+      for (const auto& [field, path] :
+           {std::pair("dataset", path_),
+            std::pair("dataset", std::string("not-here.jsonl")),
+            std::pair("validation_dataset", path_)}) {
+        v1::JobFilePath* const added = response->add_paths();
+        added->set_field(field);
+        added->set_path(path);
+      }
+      return grpc::Status::OK;
+    };
+    server_.answers().create = [this](const auto& request, auto* job) {
+      submitted_ = request;
+      job->set_name("projects/default/fineTuningJobs/job-1");
+      return answer_;
+    };
+  }
+
+  std::string path_, file_;
+  v1::CreateFineTuningJobRequest submitted_;
+  grpc::Status answer_;
+};
+
+TEST_F(SubmitUploadTest, WhatIsHereIsUploadedOnce) {
+  ASSERT_EQ(Run({"submit", "-f", file_, "--upload"}), ExitCode::kOk) << err();
+  EXPECT_EQ(creates_, 1);
+  EXPECT_EQ(files_[0], expected_);
+  ASSERT_EQ(submitted_.uploaded_size(), 1);
+  const std::string name = submitted_.uploaded().at(path_);
+  EXPECT_EQ(name.rfind("dataset:default/mine-", 0), 0u) << name;
+  EXPECT_EQ(name.substr(name.size() - 2), "@1");
+  EXPECT_EQ(out(), "job-1\n");
+  // Other contents have another name.
+  MakeFile("mine.jsonl", 101);
+  files_.clear();
+  ASSERT_EQ(Run({"submit", "-f", file_, "--upload"}), ExitCode::kOk) << err();
+  EXPECT_NE(submitted_.uploaded().at(path_), name);
+}
+
+TEST_F(SubmitUploadTest, ARefusedPathThatIsHereSuggestsIt) {
+  answer_ = {grpc::StatusCode::INVALID_ARGUMENT,
+             "dataset: \"" + path_ + "\" is outside the data roots"};
+  EXPECT_EQ(Run({"submit", "-f", file_}), ExitCode::kError);
+  EXPECT_EQ(submitted_.uploaded_size(), 0);
+  EXPECT_NE(err().find("submit --upload sends it"), std::string::npos) << err();
+  answer_ = {grpc::StatusCode::INVALID_ARGUMENT, "seed: is negative"};
+  EXPECT_EQ(Run({"submit", "-f", file_}), ExitCode::kError);
+  EXPECT_EQ(err().find("--upload"), std::string::npos) << err();
 }
 
 class DatasetUploadsTest : public ClientTest {

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/visible_text.h"
+#include "client/commands/local_paths.h"
 #include "client/dataset_output.h"
 #include "client/dry_run.h"
 #include "client/error_text.h"
@@ -62,6 +63,7 @@ class SubmitCommand : public Command {
   std::string project_;
   bool wait_ = false;
   bool dry_run_ = false;
+  bool upload_ = false;
 };
 
 const CommandInfo& SubmitCommand::info() const {
@@ -82,6 +84,9 @@ void SubmitCommand::DefineFlags(FlagSet* flags) {
   flags->AddBool("dry-run", 0, &dry_run_,
                  "let the server check the file, say what the job would need "
                  "and show a sample; no job is made");
+  flags->AddBool("upload", 0, &upload_,
+                 "upload datasets and the adapter that are files or "
+                 "directories here");
   flags->AddString("project", 0, "PROJECT", &project_,
                    "the job's project; when not given, default or the only one "
                    "that you are in");
@@ -194,9 +199,14 @@ ExitCode SubmitCommand::Run(const std::vector<std::string>&, Session* session) {
   request.set_validate_only(dry_run_);
   request.set_file_name(file_);
   v1::FineTuningJob job;
-  const grpc::Status status = Create(request, session, &job);
+  grpc::Status status;
+  if (upload_) status = UploadLocalPaths(&request, session);
+  if (!status.ok()) return session->Fail("submit " + file_, status);
+  status = Create(request, session, &job);
   if (!status.ok()) {
-    return Refused(status, session);
+    const ExitCode code = Refused(status, session);
+    if (!upload_) session->err() << LocalPathHint(request, status, session);
+    return code;
   }
   ShowWarnings(job, session);
   if (dry_run_) {

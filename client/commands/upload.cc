@@ -102,7 +102,8 @@ ExitCode UploadCommand::Run(const std::vector<std::string>& arguments,
                    << VisibleLine(absl::StrJoin(files->left_out, ", ")) << "\n";
   }
   v1::Upload upload;
-  const grpc::Status status = Upload(wish, &*files, session, &upload);
+  grpc::Status status = HashFiles(&*files, session);
+  if (status.ok()) status = Upload(wish, *files, session, &upload);
   if (!status.ok()) return session->Fail(doing, status);
   if (session->format() == OutputFormat::kJson) {
     session->out() << JsonText(MessageJson(upload), 2) << "\n";

@@ -25,6 +25,11 @@ class FakeServer::Jobs : public v1::FineTuningJobService::Service {
  public:
   explicit Jobs(const FakeAnswers* answers) : answers_(*answers) {}
 
+  grpc::Status ListJobFilePaths(
+      grpc::ServerContext*, const v1::ListJobFilePathsRequest* request,
+      v1::ListJobFilePathsResponse* response) override {
+    return answers_.paths ? answers_.paths(*request, response) : NoAnswer();
+  }
   grpc::Status CreateFineTuningJob(
       grpc::ServerContext*, const v1::CreateFineTuningJobRequest* request,
       v1::FineTuningJob* job) override {

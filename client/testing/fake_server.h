@@ -34,6 +34,9 @@ struct FakeAnswers {
   std::function<grpc::Status(const v1::CreateFineTuningJobRequest&,
                              v1::FineTuningJob*)>
       create;
+  std::function<grpc::Status(const v1::ListJobFilePathsRequest&,
+                             v1::ListJobFilePathsResponse*)>
+      paths;
   std::function<grpc::Status(const std::string& name, v1::FineTuningJob*)> get;
   std::function<grpc::Status(const v1::ListFineTuningJobsRequest&,
                              v1::ListFineTuningJobsResponse*)>

@@ -92,9 +92,13 @@ class Downloader {
     list_ = std::move(list);
     total_ = 0;
     for (const ArrivingFile& file : *files) total_ += file.bytes;
-    auto arriving = ArrivingFiles::Open(wish_.directory + kPartSuffix,
-                                        KeyOf(wish_, list_), *std::move(files));
+    // A try of before knows exactly how far it came.
+    std::string key = KeyOf(wish_, list_);
+    if (files_ != nullptr && key == key_) return status;
+    auto arriving = ArrivingFiles::Open(wish_.directory + kPartSuffix, key,
+                                        *std::move(files));
     if (!arriving.ok()) return ToStatus(arriving.status());
+    key_ = std::move(key);
     files_ = *std::move(arriving);
     return status;
   }
@@ -192,6 +196,7 @@ class Downloader {
   ByteProgress progress_;
   v1::ListOutputFilesResponse list_;
   std::unique_ptr<ArrivingFiles> files_;
+  std::string key_;  // of files_
   uint64_t total_ = 0;
   bool moved_ = false;
   bool comes_again_ = false;

@@ -4,7 +4,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "base/crc32c.h"
+#include "base/files/durable_file.h"
 #include "base/upload_names.h"
 #include "client/interrupt.h"
 #include "client/transfer/byte_progress.h"
@@ -12,6 +14,10 @@
 
 namespace roundhouse::client {
 namespace {
+
+// Of a name that says the contents: what the path gives, and of the hash.
+constexpr size_t kMaxPathNameBytes = 40;
+constexpr size_t kContentDigits = 12;
 
 grpc::Status Interrupted() {
   return grpc::Status(grpc::StatusCode::CANCELLED, "interrupted");
@@ -139,8 +145,20 @@ std::string NameOfPath(const std::string& path, bool is_folder) {
   return UploadNameFrom((is_folder ? whole.filename() : whole.stem()).string());
 }
 
-grpc::Status Upload(const UploadWish& wish, LocalFiles* files, Session* session,
-                    v1::Upload* upload) {
+std::string NameOfContents(const std::string& path, const LocalFiles& files) {
+  Sha256 hash;
+  for (const LocalFile& file : files.files) {
+    hash.Add(file.sha256);
+    hash.Add(" ");
+    hash.Add(file.name);
+    hash.Add("\n");
+  }
+  const std::string name = NameOfPath(path, files.files.size() > 1);
+  return absl::StrCat(name.empty() ? "file" : name.substr(0, kMaxPathNameBytes),
+                      "-", hash.Finish().substr(0, kContentDigits));
+}
+
+grpc::Status HashFiles(LocalFiles* files, Session* session) {
   ByteProgress progress(&session->environment());
   progress.Begin("reading", 0, files->bytes());
   uint64_t read = 0;
@@ -148,12 +166,15 @@ grpc::Status Upload(const UploadWish& wish, LocalFiles* files, Session* session,
     progress.Update(read += bytes);
     return !session->interrupt()->requested();
   });
-  if (!hashed.ok()) {
-    progress.Finish();
-    return grpc::Status(static_cast<grpc::StatusCode>(hashed.code()),
-                        std::string(hashed.message()));
-  }
-  Attempt attempt(wish, *files, session, &progress);
+  progress.Finish();
+  return grpc::Status(static_cast<grpc::StatusCode>(hashed.code()),
+                      std::string(hashed.message()));
+}
+
+grpc::Status Upload(const UploadWish& wish, const LocalFiles& files,
+                    Session* session, v1::Upload* upload) {
+  ByteProgress progress(&session->environment());
+  Attempt attempt(wish, files, session, &progress);
   const RetryPolicy& retry = session->environment().stream_retry;
   ProgressPrinter printer = session->PlainPrinter(&session->err());
   const StreamOptions options = session->Streams(&printer);

@@ -27,10 +27,15 @@ struct UploadWish {
 // The name for what lies at `path` when none is given; "" where it has none.
 std::string NameOfPath(const std::string& path, bool is_folder);
 
-// Hashes `files` and uploads them; progress goes to the session's err.  OK:
-// `upload` is the finished version.
-grpc::Status Upload(const UploadWish& wish, LocalFiles* files, Session* session,
-                    v1::Upload* upload);
+// The same for what is there now: other contents have another name.
+// REQUIRES: hashed.
+std::string NameOfContents(const std::string& path, const LocalFiles& files);
+
+// HashLocalFiles; progress goes to the session's err, as below.
+grpc::Status HashFiles(LocalFiles* files, Session* session);
+// Uploads `files`.  OK: `upload` is the finished version.  REQUIRES: hashed.
+grpc::Status Upload(const UploadWish& wish, const LocalFiles& files,
+                    Session* session, v1::Upload* upload);
 
 }  // namespace roundhouse::client
 

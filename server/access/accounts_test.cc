@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/manual_clock.h"
+#include "base/status.h"
 #include "gtest/gtest.h"
 #include "server/spec/spec_error.h"
 
@@ -177,6 +178,36 @@ TEST_F(AccountsTest, AProjectWithJobsStays) {
   ASSERT_TRUE(accounts_->RemoveProject("speech").ok());
   EXPECT_FALSE(accounts_->list()->User("anna")->projects.contains("speech"));
   EXPECT_TRUE(absl::IsNotFound(accounts_->RemoveProject("speech")));
+}
+
+TEST_F(AccountsTest, UploadsAreLikeJobs) {
+  ASSERT_TRUE(accounts_->AddProject("vision").ok());
+  const auto owner = [this] {
+    std::string found;
+    EXPECT_TRUE(store_
+                    ->ReadWith([&found](Database* db) -> absl::Status {
+                      ASSIGN_OR_RETURN(
+                          Statement select,
+                          db->Prepare("SELECT owner FROM uploads"));
+                      EXPECT_TRUE(*select.Step());
+                      found = select.Text(0);
+                      return absl::OkStatus();
+                    })
+                    .ok());
+    return found;
+  };
+  ASSERT_TRUE(store_
+                  ->WriteWith([](Database* db) {
+                    return db->Execute(
+                        "INSERT INTO uploads VALUES ('1', 1, 'vision', "
+                        "'dates', 1, 1, 'uid:1000', 0, 0, '')");
+                  })
+                  .ok());
+  const absl::Status refused = accounts_->RemoveProject("vision");
+  EXPECT_TRUE(absl::IsFailedPrecondition(refused));
+  EXPECT_NE(std::string(refused.message()).find("dates"), std::string::npos);
+  Set({.name = "anna", .uid = 1000});
+  EXPECT_EQ(owner(), "anna");
 }
 
 TEST_F(AccountsTest, AJobsProjectMustBeThere) {

@@ -57,6 +57,8 @@ constexpr Rule kRules[] = {
 
     {v1::CreateFineTuningJobRequest::descriptor, Role::kMember,
      Subject::kProject, Effect::kActs, ""},
+    {v1::ListJobFilePathsRequest::descriptor, Role::kMember, Subject::kServer,
+     Effect::kLooks, ""},
     {v1::GetFineTuningJobRequest::descriptor, Role::kViewer,
      Subject::kJobOutline, Effect::kLooks, "name"},
     {v1::ListFineTuningJobsRequest::descriptor, Role::kViewer, Subject::kServer,

@@ -197,6 +197,10 @@ absl::StatusOr<SourceFiles> JobChecker::FilesOf(
 absl::StatusOr<AdmittedJob> JobChecker::Check(
     const SubmitRequest& request) const {
   ASSIGN_OR_RETURN(JobFile file, ReadJobFile(request.text, request.file_name));
+  for (const auto& [field, path] : PathsToUpload(&file.spec())) {
+    const auto uploaded = request.uploaded.find(*path);
+    if (uploaded != request.uploaded.end()) *path = uploaded->second;
+  }
   if (fit_.room().device_count == 0) {
     RETURN_IF_ERROR(file.status());
     return FieldError(absl::StatusCode::kFailedPrecondition,

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "base/status.h"
+#include "base/upload_names.h"
 #include "base/visible_text.h"
 #include "server/access/job_names.h"
 #include "server/spec/spec_error.h"
@@ -20,6 +21,7 @@ namespace {
 constexpr char kTokenPrefix[] = "after:";
 constexpr size_t kMaxTextBytes = 1 << 20;
 constexpr size_t kMaxFileNameBytes = 255;
+constexpr size_t kMaxUploadedPaths = 128;
 // google.protobuf.Timestamp: 0001-01-01T00:00:00Z to 9999-12-31T23:59:59Z.
 constexpr int64_t kFirstTimestampSeconds = -62'135'596'800;
 constexpr int64_t kLastTimestampSeconds = 253'402'300'799;
@@ -33,6 +35,24 @@ bool IsRequestId(const std::string& id) {
          std::all_of(id.begin(), id.end(), [](unsigned char c) {
            return absl::ascii_isalnum(c) || c == '-' || c == '_';
          });
+}
+
+absl::Status CheckUploaded(const v1::CreateFineTuningJobRequest& request) {
+  if (static_cast<size_t>(request.uploaded_size()) > kMaxUploadedPaths) {
+    return Invalid("uploaded",
+                   absl::StrCat(request.uploaded_size(), " paths, ",
+                                kMaxUploadedPaths, " are the most"));
+  }
+  for (const auto& [path, name] : request.uploaded()) {
+    const auto reference = ParseUploadReference(name);
+    if (!reference.ok()) {
+      return Invalid("uploaded", std::string(reference.status().message()));
+    }
+    if (reference->has_value()) continue;
+    return Invalid("uploaded",
+                   "a value is neither dataset:NAME nor model:NAME");
+  }
+  return absl::OkStatus();
 }
 
 void PutDataset(const DatasetCounts& in, v1::DatasetStats* out) {
@@ -106,11 +126,13 @@ absl::StatusOr<SubmitRequest> FromProto(
     return Invalid("file_name",
                    absl::StrCat("has more than ", kMaxFileNameBytes, " bytes"));
   }
-  return SubmitRequest{.text = request.text(),
-                       .file_name = request.file_name().empty()
-                                        ? "job file"
-                                        : request.file_name(),
-                       .request_id = request.request_id()};
+  RETURN_IF_ERROR(CheckUploaded(request));
+  return SubmitRequest{
+      .text = request.text(),
+      .file_name =
+          request.file_name().empty() ? "job file" : request.file_name(),
+      .request_id = request.request_id(),
+      .uploaded = {request.uploaded().begin(), request.uploaded().end()}};
 }
 
 absl::StatusOr<ListQuery> FromProto(

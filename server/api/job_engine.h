@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -34,6 +35,8 @@ struct SubmitRequest {
   std::function<absl::Status(Database*)> may_be_made = [](Database*) {
     return absl::OkStatus();
   };
+  // By paths in the text: names of what was uploaded for them.
+  std::map<std::string, std::string> uploaded = {};
 };
 
 // v1::JobNeeds.

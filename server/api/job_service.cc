@@ -17,6 +17,7 @@
 #include "server/api/trace_stream.h"
 #include "server/api/unary_call.h"
 #include "server/api/watch_stream.h"
+#include "server/spec/job_file.h"
 #include "server/spec/spec_error.h"
 
 namespace roundhouse {
@@ -90,6 +91,26 @@ grpc::ServerUnaryReactor* JobService::DryRun(
         PutWarnings(rows.warnings, response);
         return absl::OkStatus();
       });
+}
+
+grpc::ServerUnaryReactor* JobService::ListJobFilePaths(
+    grpc::CallbackServerContext* context,
+    const v1::ListJobFilePathsRequest* request,
+    v1::ListJobFilePathsResponse* response) {
+  return RunUnary(context, door_, request, [=](const Entered&) -> absl::Status {
+    v1::CreateFineTuningJobRequest as_submitted;
+    as_submitted.set_text(request->text());
+    as_submitted.set_file_name(request->file_name());
+    ASSIGN_OR_RETURN(const SubmitRequest submit, FromProto(as_submitted));
+    ASSIGN_OR_RETURN(roundhouse::JobFile file,
+                     ReadJobFile(submit.text, submit.file_name));
+    for (const auto& [field, path] : PathsToUpload(&file.spec())) {
+      v1::JobFilePath* const added = response->add_paths();
+      added->set_field(field);
+      added->set_path(*path);
+    }
+    return absl::OkStatus();
+  });
 }
 
 grpc::ServerUnaryReactor* JobService::GetFineTuningJob(

@@ -40,6 +40,10 @@ class JobService final : public v1::FineTuningJobService::CallbackService {
       grpc::CallbackServerContext* context,
       const v1::GetFineTuningJobRequest* request,
       v1::FineTuningJob* response) override;
+  grpc::ServerUnaryReactor* ListJobFilePaths(
+      grpc::CallbackServerContext* context,
+      const v1::ListJobFilePathsRequest* request,
+      v1::ListJobFilePathsResponse* response) override;
   grpc::ServerUnaryReactor* ListFineTuningJobs(
       grpc::CallbackServerContext* context,
       const v1::ListFineTuningJobsRequest* request,

@@ -94,4 +94,16 @@ void JobFile::AddWarning(const std::string& what) {
   warnings_.push_back(VisibleLine(absl::StrCat(file_name_, ": ", what)));
 }
 
+std::vector<std::pair<const char*, std::string*>> PathsToUpload(JobSpec* spec) {
+  std::vector<std::pair<const char*, std::string*>> paths;
+  for (std::string& path : spec->dataset) paths.emplace_back("dataset", &path);
+  for (std::string& path : spec->validation_dataset) {
+    paths.emplace_back("validation_dataset", &path);
+  }
+  if (!spec->adapter_name_or_path.empty()) {
+    paths.emplace_back("adapter_name_or_path", &spec->adapter_name_or_path);
+  }
+  return paths;
+}
+
 }  // namespace roundhouse

@@ -67,6 +67,10 @@ class JobFile {
   std::vector<std::string> warnings_;
 };
 
+// The fields that may name files of the machine that the job file comes from,
+// which are uploaded, and their paths in `spec`.
+std::vector<std::pair<const char*, std::string*>> PathsToUpload(JobSpec* spec);
+
 // kInvalidArgument for what cannot be read at all: syntax, limits.  All else is
 // a fault of the file: unknown fields (with the nearest name), one thing under
 // two names, wrong types, values out of range, missing fields, values that a
