@@ -22,7 +22,7 @@ bool IsHere(const std::string& path) {
          type == std::filesystem::file_type::directory;
 }
 
-// Those of the job file that are files or folders here.
+// Finds those of the job file that are files or folders here.
 grpc::Status FindLocalPaths(const v1::CreateFineTuningJobRequest& request,
                             Session* session,
                             v1::ListJobFilePathsResponse* here) {

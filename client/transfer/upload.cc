@@ -15,7 +15,7 @@
 namespace roundhouse::client {
 namespace {
 
-// Of a name that says the contents: what the path gives, and of the hash.
+// A name that says the contents: so much of the path, and of the hash.
 constexpr size_t kMaxPathNameBytes = 40;
 constexpr size_t kContentDigits = 12;
 

@@ -138,7 +138,7 @@ grpc::ServerUnaryReactor* CheckpointService::ListOutputFiles(
     const v1::ListOutputFilesRequest* request,
     v1::ListOutputFilesResponse* response) {
   return RunUnary(context, door_, request,
-                  [=, this](const Entered&) -> absl::Status {
+                  [=, this](const Entered& entered) -> absl::Status {
                     RETURN_IF_ERROR(CheckPath("source", request->source()));
                     ASSIGN_OR_RETURN(
                         const std::string directory,
