@@ -29,6 +29,17 @@ std::string MembershipText(const Memberships& memberships) {
   return parts.empty() ? "-" : absl::StrJoin(parts, ", ");
 }
 
+std::string ScopeText(v1::Role scope) {
+  switch (scope) {
+    case v1::VIEWER:
+      return "read";
+    case v1::MEMBER:
+      return "submit";
+    default:
+      return RoleText(scope);
+  }
+}
+
 std::string DayText(const google::protobuf::Timestamp& time) {
   return absl::FormatTime("%Y-%m-%d", TimeOf(time), absl::UTCTimeZone());
 }
@@ -46,6 +57,23 @@ std::string UserTable(const std::vector<v1::User>& users) {
     rows.push_back({user.name(),
                     user.has_uid() ? absl::StrCat(user.uid()) : "-", role,
                     DayText(user.create_time())});
+  }
+  return FormatTable(rows);
+}
+
+std::string TokenTable(const std::vector<v1::Token>& tokens) {
+  std::vector<Row> rows = {
+      {"TOKEN", "USER", "SCOPE", "EXPIRES", "LAST USED", "ID"}};
+  for (const v1::Token& token : tokens) {
+    std::string expires =
+        token.has_expire_time() ? DayText(token.expire_time()) : "never";
+    if (token.has_revoke_time()) {
+      expires = absl::StrCat("removed ", DayText(token.revoke_time()));
+    }
+    rows.push_back(
+        {token.name(), token.user(), ScopeText(token.scope()), expires,
+         token.has_last_use_time() ? DayText(token.last_use_time()) : "never",
+         token.id()});
   }
   return FormatTable(rows);
 }
@@ -92,6 +120,10 @@ std::string WhoAmIText(const v1::WhoAmIResponse& caller) {
   } else {
     absl::StrAppend(&text, VisibleLine(MembershipText(caller.memberships())),
                     "\n");
+  }
+  if (caller.has_token()) {
+    absl::StrAppend(&text, "By token ", VisibleLine(caller.token().name()),
+                    " of scope ", ScopeText(caller.token().scope()), ".\n");
   }
   return text;
 }

@@ -12,6 +12,7 @@
 namespace roundhouse::client {
 
 std::string UserTable(const std::vector<v1::User>& users);
+std::string TokenTable(const std::vector<v1::Token>& tokens);
 std::string ProjectTable(const std::vector<v1::Project>& projects);
 std::string LimitTable(const std::vector<v1::Limit>& limits);
 // A line of who it is, a line of what he may.

@@ -30,7 +30,17 @@ struct RetryPolicy {
   absl::Duration DelayAfter(int failures) const;
 };
 
+enum class Typed { kShown, kHidden };
+
 struct Environment {
+  // What is typed or piped in, and whether somebody types there.
+  std::istream* in = nullptr;
+  bool in_is_terminal = false;
+  // Asks whoever sits at the terminal; what he types is shown, or (a secret) is
+  // not.  Nothing: there is nobody.
+  std::function<std::optional<std::string>(const std::string& question,
+                                           Typed typed)>
+      ask = [](const std::string&, Typed) { return std::nullopt; };
   // Data goes to out, everything else to err.
   std::ostream* out = nullptr;
   std::ostream* err = nullptr;

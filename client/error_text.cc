@@ -260,18 +260,51 @@ std::optional<std::string> NoConnection(const grpc::Status& status) {
   return colon == std::string::npos ? message : message.substr(colon + 2);
 }
 
+// As loud as ssh is about another host key.
+std::string OtherCertificateText(const std::string& message,
+                                 const ServerAddress& address) {
+  const size_t at = message.find(kOtherCertificate);
+  std::string shown = message.substr(at + sizeof(kOtherCertificate) - 1);
+  shown = shown.substr(0, shown.find_first_of(" ,;\n"));
+  return absl::StrCat(
+      "roundhouse: THE CERTIFICATE OF ", VisibleLine(address.tls.server),
+      " HAS CHANGED.\n"
+      "Somebody may be listening in.  Nothing was sent.\n"
+      "  remembered: ",
+      VisibleLine(address.tls.fingerprint),
+      "\n  shown:      ", VisibleLine(shown),
+      "\nAsk the server's admin; its log shows the right one.  If this is it: "
+      "roundhouse login ",
+      VisibleLine(address.tls.server), " --fingerprint=", VisibleLine(shown),
+      "\n");
+}
+
+// What to do where nobody could be talked to.
+std::string NoConnectionRemedy(const std::string& reason,
+                               const ServerAddress& address) {
+  if (!address.tls.server.empty() && absl::StrContains(reason, "verify")) {
+    return absl::StrCat(
+        "This machine does not know the server's certificate: roundhouse "
+        "login ",
+        VisibleLine(address.tls.server), " shows and remembers it.");
+  }
+  if (!address.tls.server.empty()) {
+    return "Is roundhoused running there, with --listen-tls?  --server or "
+           "ROUNDHOUSE_SERVER names another address.";
+  }
+  return reason == "Permission denied"
+             ? "Ask the server's admin for access to the socket and its folder."
+             : "Is roundhoused running there?  --server or ROUNDHOUSE_SERVER "
+               "names another address.";
+}
+
 std::string NoConnectionText(const std::string& doing,
                              const std::string& reason,
                              const ServerAddress& address) {
-  return absl::StrCat(
-      "roundhouse: ", VisibleLine(doing), ": no answer from ",
-      VisibleLine(address.target), " (", VisibleLine(address.source),
-      "): ", VisibleLine(reason), "\n",
-      reason == "Permission denied"
-          ? "Ask the server's admin for access to the socket and its folder."
-          : "Is roundhoused running there?  --server or ROUNDHOUSE_SERVER "
-            "names another address.",
-      "\n");
+  return absl::StrCat("roundhouse: ", VisibleLine(doing), ": no answer from ",
+                      VisibleLine(address.target), " (",
+                      VisibleLine(address.source), "): ", VisibleLine(reason),
+                      "\n", NoConnectionRemedy(reason, address), "\n");
 }
 
 }  // namespace
@@ -292,8 +325,17 @@ std::string BrokenText(const grpc::Status& status,
                       MessageText(status.error_message()), "; trying again\n");
 }
 
+bool CertificateRefused(const grpc::Status& status) {
+  return status.error_code() == grpc::StatusCode::UNAVAILABLE &&
+         status.error_details().empty() &&
+         absl::StrContains(status.error_message(), kOtherCertificate);
+}
+
 std::string ErrorText(const std::string& doing, const grpc::Status& status,
                       const ServerAddress& address) {
+  if (CertificateRefused(status)) {
+    return OtherCertificateText(status.error_message(), address);
+  }
   if (const auto reason = NoConnection(status)) {
     return NoConnectionText(doing, *reason, address);
   }

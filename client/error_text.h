@@ -24,6 +24,13 @@ namespace roundhouse::client {
 std::string ErrorText(const std::string& doing, const grpc::Status& status,
                       const ServerAddress& address);
 
+// What the check of a remembered certificate says of another one, before its
+// fingerprint.
+inline constexpr char kOtherCertificate[] =
+    "the certificate is not the remembered one but ";
+// Whether the server was refused for its certificate: trying again is no use.
+bool CertificateRefused(const grpc::Status& status);
+
 // Why a stream that will be tried again broke, a line: nobody answers, or the
 // connection that there was is gone.
 std::string BrokenText(const grpc::Status& status,

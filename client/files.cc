@@ -1,11 +1,14 @@
 #include "client/files.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
+#include <filesystem>
+#include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
@@ -63,6 +66,30 @@ absl::Status WriteTextFile(const std::string& path, const std::string& text) {
   if (file.get() < 0 || !WriteAll(file.get(), text)) return failed();
   // Some file systems say only now that it was too much.
   return close(file.Release()) == 0 ? absl::OkStatus() : failed();
+}
+
+absl::Status WritePrivateFile(const std::string& path,
+                              const std::string& text) {
+  namespace fs = std::filesystem;
+  const std::string fresh = absl::StrCat(path, ".new.", getpid());
+  const auto failed = [&] {
+    const int error = errno;
+    unlink(fresh.c_str());
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": cannot be written: ", std::strerror(error)));
+  };
+  std::error_code error;
+  const fs::path folder = fs::path(path).parent_path();
+  fs::create_directories(folder.parent_path(), error);
+  if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) return failed();
+  Descriptor file(open(fresh.c_str(),
+                       O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
+                       0600));
+  if (file.get() < 0 || !WriteAll(file.get(), text) || fsync(file.get()) != 0 ||
+      close(file.Release()) != 0 || rename(fresh.c_str(), path.c_str()) != 0) {
+    return failed();
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace roundhouse::client

@@ -21,6 +21,10 @@ absl::StatusOr<std::string> ReadSmallFile(const std::string& path,
 // written, whole.  Blocking; thread-safe.
 absl::Status WriteTextFile(const std::string& path, const std::string& text);
 
+// The same for a file that is its owner's alone (0600), in a folder that is
+// made where it is not there (0700): whole or not at all, and on disk.
+absl::Status WritePrivateFile(const std::string& path, const std::string& text);
+
 }  // namespace roundhouse::client
 
 #endif  // ROUNDHOUSE_CLIENT_FILES_H_

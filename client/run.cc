@@ -27,11 +27,13 @@
 #include "client/commands/job_template.h"
 #include "client/commands/limit.h"
 #include "client/commands/list.h"
+#include "client/commands/login.h"
 #include "client/commands/logs.h"
 #include "client/commands/model.h"
 #include "client/commands/plan.h"
 #include "client/commands/sample.h"
 #include "client/commands/submit.h"
+#include "client/commands/token.h"
 #include "client/commands/top.h"
 #include "client/commands/trace.h"
 #include "client/commands/upload.h"
@@ -53,19 +55,20 @@ struct GlobalFlags {
 
 using Factory = std::unique_ptr<Command> (*)();
 constexpr Factory kFactories[] = {
-    MakeSubmitCommand,  MakeListCommand,    MakeGetCommand,
-    MakeWatchCommand,   MakeLogsCommand,    MakePauseCommand,
-    MakeResumeCommand,  MakeFinishCommand,  MakeCancelCommand,
-    MakeDatasetCommand, MakeModelCommand,   MakeSampleCommand,
-    MakeExportCommand,  MakePlanCommand,    MakeDeviceCommand,
-    MakeTopCommand,     MakeTraceCommand,   MakeJobTemplateCommand,
-    MakeUserCommand,    MakeProjectCommand, MakeWhoAmICommand,
-    MakeAuditCommand,   MakeLimitCommand,   MakeDoctorCommand,
-    MakeUploadCommand,  MakeDownloadCommand};
+    MakeSubmitCommand,  MakeListCommand,     MakeGetCommand,
+    MakeWatchCommand,   MakeLogsCommand,     MakePauseCommand,
+    MakeResumeCommand,  MakeFinishCommand,   MakeCancelCommand,
+    MakeDatasetCommand, MakeModelCommand,    MakeSampleCommand,
+    MakeExportCommand,  MakePlanCommand,     MakeDeviceCommand,
+    MakeTopCommand,     MakeTraceCommand,    MakeJobTemplateCommand,
+    MakeUserCommand,    MakeProjectCommand,  MakeWhoAmICommand,
+    MakeAuditCommand,   MakeLimitCommand,    MakeDoctorCommand,
+    MakeUploadCommand,  MakeDownloadCommand, MakeTokenCommand,
+    MakeLoginCommand,   MakeLogoutCommand};
 
 void DefineGlobalFlags(GlobalFlags* global, FlagSet* flags) {
-  flags->AddString("server", 0, "unix:PATH", &global->server,
-                   "the server's socket");
+  flags->AddString("server", 0, "ADDRESS", &global->server,
+                   "the server: unix:PATH or tls:HOST:PORT");
   // A command may have an output of its own; -o is always the format.
   const char* const format = flags->Has("output") ? "format" : "output";
   flags->AddString(format, 'o', "FORMAT", &global->output,
@@ -75,8 +78,9 @@ void DefineGlobalFlags(GlobalFlags* global, FlagSet* flags) {
 
 constexpr char kNotes[] =
     R"(The server is looked up in --server, the variable ROUNDHOUSE_SERVER, key
-"server" of the file roundhouse/config in the XDG config folder (~/.config), or
-of /etc/roundhouse/client.conf, and is else the socket roundhouse/roundhoused.sock in XDG_RUNTIME_DIR, or without
+"server" of the file roundhouse/config in the XDG config folder (~/.config), the
+last roundhouse login, "server" of /etc/roundhouse/client.conf, and is else the
+socket roundhouse/roundhoused.sock in XDG_RUNTIME_DIR, or without
 that variable /tmp/roundhouse-UID/roundhoused.sock.
 
 Data goes to standard output, everything else to standard error.  NO_COLOR turns

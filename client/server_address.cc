@@ -2,13 +2,23 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <iterator>
+#include <map>
 #include <optional>
 #include <sstream>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "base/host_port.h"
 #include "base/status.h"
+#include "base/token_text.h"
 #include "client/files.h"
+#include "client/tls/certificate.h"
+#include "client/tls/logins.h"
 
 namespace roundhouse::client {
 namespace {
@@ -16,14 +26,15 @@ namespace {
 constexpr char kScheme[] = "unix:";
 constexpr char kSocketName[] = "roundhoused.sock";
 
-absl::Status CheckAddress(const ServerAddress& address) {
+absl::Status CheckSocket(const ServerAddress& address) {
   const std::string& target = address.target;
   if (target.compare(0, sizeof(kScheme) - 1, kScheme) != 0 ||
       target.size() == sizeof(kScheme) - 1) {
     return absl::InvalidArgumentError(
         absl::StrCat(address.source, ": \"", target,
                      "\" is not a server address; it is unix:PATH, the "
-                     "socket that roundhoused --listen names"));
+                     "socket that roundhoused --listen names, or "
+                     "tls:HOST:PORT, what --listen-tls names"));
   }
   const size_t path_bytes = target.size() - (sizeof(kScheme) - 1);
   if (path_bytes > kMaxSocketPathBytes) {
@@ -47,19 +58,29 @@ std::string DefaultTarget(const Environment& environment) {
   return absl::StrCat(kScheme, "/tmp/roundhouse-", getuid(), "/", kSocketName);
 }
 
-std::string ConfigPath(const Environment& environment) {
+// A file of the client's config folder; "": there is no home.
+std::string ConfigPath(const Environment& environment,
+                       const std::string& name) {
   if (auto config = NonEmpty(environment, "XDG_CONFIG_HOME")) {
-    return *config + "/roundhouse/config";
+    return absl::StrCat(*config, "/roundhouse/", name);
   }
   if (auto home = NonEmpty(environment, "HOME")) {
-    return *home + "/.config/roundhouse/config";
+    return absl::StrCat(*home, "/.config/roundhouse/", name);
   }
   return "";
 }
 
-absl::StatusOr<std::optional<ServerAddress>> ParseConfig(
-    const std::string& path, const std::string& text) {
-  std::optional<ServerAddress> found;
+struct ConfigValue {
+  std::string value;
+  std::string where;  // "FILE:LINE"
+};
+using Config = std::map<std::string, ConfigValue>;  // by key
+
+constexpr const char* kKeys[] = {"server", "client-certificate", "client-key"};
+
+absl::StatusOr<Config> ParseConfig(const std::string& path,
+                                   const std::string& text) {
+  Config found;
   std::istringstream lines(text);
   std::string raw;
   for (int number = 1; std::getline(lines, raw); ++number) {
@@ -74,31 +95,65 @@ absl::StatusOr<std::optional<ServerAddress>> ParseConfig(
           absl::StrCat(where, ": \"", line, "\" is not \"key: value\""));
     }
     const std::string key(absl::StripAsciiWhitespace(line.substr(0, colon)));
-    if (key != "server") {
-      return absl::InvalidArgumentError(absl::StrCat(
-          where, ": unknown key \"", key, "\"; the only key is server"));
-    }
-    if (found.has_value()) {
+    if (std::find(std::begin(kKeys), std::end(kKeys), key) == std::end(kKeys)) {
       return absl::InvalidArgumentError(
-          absl::StrCat(where, ": server is given a second time"));
+          absl::StrCat(where, ": unknown key \"", key, "\"; the keys are ",
+                       absl::StrJoin(kKeys, ", ")));
     }
-    found = ServerAddress{
+    const ConfigValue value{
         std::string(absl::StripAsciiWhitespace(line.substr(colon + 1))), where};
+    if (!found.emplace(key, value).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(where, ": ", key, " is given a second time"));
+    }
   }
   return found;
 }
 
-absl::StatusOr<std::optional<ServerAddress>> FromConfig(
-    const std::string& path) {
-  if (path.empty()) {
-    return std::optional<ServerAddress>();
-  }
+absl::StatusOr<Config> ReadConfig(const std::string& path) {
+  if (path.empty()) return Config();
   absl::StatusOr<std::string> text = ReadSmallFile(path, kMaxConfigFileBytes);
-  if (absl::IsNotFound(text.status())) {
-    return std::optional<ServerAddress>();
-  }
+  if (absl::IsNotFound(text.status())) return Config();
   RETURN_IF_ERROR(text.status());
   return ParseConfig(path, *text);
+}
+
+absl::StatusOr<Logins> KnownLogins(const Environment& environment) {
+  const std::string path = LoginsPath(environment);
+  if (path.empty()) return Logins();
+  return ReadLogins(path);
+}
+
+absl::StatusOr<std::string> ReadNamed(const Config& config,
+                                      const std::string& key) {
+  const auto found = config.find(key);
+  if (found == config.end()) return std::string();
+  const auto text = ReadSmallFile(found->second.value, kMaxConfigFileBytes);
+  if (text.ok()) return *text;
+  return absl::InvalidArgumentError(absl::StrCat(
+      found->second.where, ": ", key, ": ", text.status().message()));
+}
+
+// What the environment says of a server beside the login, or in its place.
+absl::Status FillFromVariables(const Environment& environment,
+                               TlsAccess* access) {
+  if (auto fingerprint = NonEmpty(environment, "ROUNDHOUSE_FINGERPRINT")) {
+    if (!IsFingerprint(*fingerprint)) {
+      return absl::InvalidArgumentError(
+          "ROUNDHOUSE_FINGERPRINT is no fingerprint: SHA256: and 43 "
+          "characters, as the server's log shows it");
+    }
+    access->fingerprint = *fingerprint;
+  }
+  if (auto token = NonEmpty(environment, "ROUNDHOUSE_TOKEN")) {
+    if (!IsTokenText(*token)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "ROUNDHOUSE_TOKEN is no token: it begins with ", kTokenPrefix,
+          " and has ", kTokenTextBytes, " characters; copy it whole"));
+    }
+    access->token = *token;
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<ServerAddress> Choose(const std::string& flag,
@@ -110,14 +165,22 @@ absl::StatusOr<ServerAddress> Choose(const std::string& flag,
   if (auto variable = NonEmpty(environment, "ROUNDHOUSE_SERVER")) {
     return ServerAddress{*variable, "ROUNDHOUSE_SERVER"};
   }
-  ASSIGN_OR_RETURN(std::optional<ServerAddress> config,
-                   FromConfig(ConfigPath(environment)));
-  if (!config.has_value()) {
-    ASSIGN_OR_RETURN(config, FromConfig(system_config));
+  ASSIGN_OR_RETURN(const Config config,
+                   ReadConfig(ConfigPath(environment, "config")));
+  const auto server = config.find("server");
+  if (server != config.end()) {
+    return ServerAddress{server->second.value, server->second.where};
   }
-  return config.has_value()
-             ? *config
-             : ServerAddress{DefaultTarget(environment), "default"};
+  ASSIGN_OR_RETURN(const Logins logins, KnownLogins(environment));
+  if (const Login* const login = CurrentLogin(logins)) {
+    return ServerAddress{absl::StrCat(kTlsScheme, login->server), "login"};
+  }
+  ASSIGN_OR_RETURN(const Config system, ReadConfig(system_config));
+  const auto machines = system.find("server");
+  if (machines != system.end()) {
+    return ServerAddress{machines->second.value, machines->second.where};
+  }
+  return ServerAddress{DefaultTarget(environment), "default"};
 }
 
 }  // namespace
@@ -127,8 +190,50 @@ absl::StatusOr<ServerAddress> FindServer(const std::string& flag,
                                          const std::string& system_config) {
   ASSIGN_OR_RETURN(ServerAddress address,
                    Choose(flag, environment, system_config));
-  RETURN_IF_ERROR(CheckAddress(address));
-  return address;
+  if (!absl::StartsWith(address.target, kTlsScheme)) {
+    RETURN_IF_ERROR(CheckSocket(address));
+    return address;
+  }
+  auto known = TlsServer(address.target, environment);
+  if (!known.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(address.source, ": ", known.status().message()));
+  }
+  known->source = address.source;
+  ASSIGN_OR_RETURN(const Logins logins, KnownLogins(environment));
+  if (const Login* const login = LoginOf(logins, known->tls.server)) {
+    known->tls.fingerprint = login->fingerprint;
+    known->tls.token = login->token;
+  }
+  RETURN_IF_ERROR(FillFromVariables(environment, &known->tls));
+  return known;
+}
+
+std::string LoginsPath(const Environment& environment) {
+  return ConfigPath(environment, "logins");
+}
+
+absl::StatusOr<ServerAddress> TlsServer(const std::string& address,
+                                        const Environment& environment) {
+  const auto server = ParseHostPort(absl::StripPrefix(address, kTlsScheme));
+  if (!server.ok() || server->port == 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "\"", address, "\": ",
+        server.ok() ? "the port is missing" : server.status().message()));
+  }
+  ServerAddress out{absl::StrCat(kTlsScheme, server->Text()), "--server"};
+  ASSIGN_OR_RETURN(const Config config,
+                   ReadConfig(ConfigPath(environment, "config")));
+  out.tls.server = server->Text();
+  out.tls.roots = TrustedRoots(environment);
+  ASSIGN_OR_RETURN(out.tls.certificate,
+                   ReadNamed(config, "client-certificate"));
+  ASSIGN_OR_RETURN(out.tls.key, ReadNamed(config, "client-key"));
+  if (out.tls.certificate.empty() != out.tls.key.empty()) {
+    return absl::InvalidArgumentError(
+        "client-certificate and client-key of the config file go together");
+  }
+  return out;
 }
 
 }  // namespace roundhouse::client

@@ -8,6 +8,9 @@
 #include <fstream>
 #include <map>
 
+#include "base/token_text.h"
+#include "client/tls/logins.h"
+
 namespace roundhouse::client {
 namespace {
 
@@ -82,8 +85,9 @@ TEST_F(ServerAddressTest, ErrorsNameTheFileAndTheLine) {
   WriteConfig("\nserver\n");
   EXPECT_EQ(Found(""), config_ + ":2: \"server\" is not \"key: value\"");
   WriteConfig("serve: unix:/c\n");
-  EXPECT_EQ(Found(""),
-            config_ + ":1: unknown key \"serve\"; the only key is server");
+  EXPECT_EQ(Found(""), config_ +
+                           ":1: unknown key \"serve\"; the keys are server, "
+                           "client-certificate, client-key");
   WriteConfig("server: unix:/c\nserver: unix:/d\n");
   EXPECT_EQ(Found(""), config_ + ":2: server is given a second time");
   WriteConfig(std::string(kMaxConfigFileBytes + 1, '#'));
@@ -91,10 +95,54 @@ TEST_F(ServerAddressTest, ErrorsNameTheFileAndTheLine) {
             config_ + ": longer than the limit of 65536 bytes (64.0 KiB)");
 }
 
-TEST_F(ServerAddressTest, OnlyUnixSockets) {
+TEST_F(ServerAddressTest, AServerOverTheNetworkWithWhatIsKnownOfIt) {
+  const std::string fingerprint = "SHA256:" + std::string(43, 'A');
+  const std::string other = "SHA256:" + std::string(43, 'E');
+  const std::string token = MakeTokenText();
+  const std::string path = LoginsPath(environment_);
+  ASSERT_TRUE(WriteLogins(path, {{"lab:7443", fingerprint, token},
+                                 {"[::1]:1", "", MakeTokenText()}})
+                  .ok());
+  EXPECT_EQ(Found(""), "tls:lab:7443 login");
+  EXPECT_EQ(Found("tls:LAB:7443"), "tls:lab:7443 --server");
+  const auto known = FindServer("tls:lab:7443", environment_);
+  ASSERT_TRUE(known.ok()) << known.status();
+  EXPECT_EQ(known->tls.server, "lab:7443");
+  EXPECT_EQ(known->tls.fingerprint, fingerprint);
+  EXPECT_EQ(known->tls.token, token);
+  // A server that nobody logged in to has no token of another.
+  const auto unknown = FindServer("tls:lab:7444", environment_);
+  ASSERT_TRUE(unknown.ok()) << unknown.status();
+  EXPECT_EQ(unknown->tls.token, "");
+  EXPECT_EQ(unknown->tls.fingerprint, "");
+  EXPECT_EQ(FindServer("unix:/a", environment_)->tls.token, "");
+  variables_["ROUNDHOUSE_TOKEN"] = MakeTokenText();
+  variables_["ROUNDHOUSE_FINGERPRINT"] = other;
+  const auto told = FindServer("tls:lab:7443", environment_);
+  ASSERT_TRUE(told.ok()) << told.status();
+  EXPECT_EQ(told->tls.token, variables_["ROUNDHOUSE_TOKEN"]);
+  EXPECT_EQ(told->tls.fingerprint, other);
+  variables_["ROUNDHOUSE_TOKEN"] = "rh_secret";
+  const std::string wrong = Found("tls:lab:7443");
+  EXPECT_NE(wrong.find("ROUNDHOUSE_TOKEN is no token"), std::string::npos);
+  EXPECT_EQ(wrong.find("secret"), std::string::npos) << wrong;
+  variables_["ROUNDHOUSE_TOKEN"] = "";
+  WriteConfig("server: unix:/c\n");
+  EXPECT_EQ(Found(""), "unix:/c " + config_ + ":1");
+  EXPECT_NE(Found("tls:lab").find("--server: \"tls:lab\": the port is missing"),
+            std::string::npos)
+      << Found("tls:lab");
+  WriteConfig("client-certificate: /none\nclient-key: /none\n");
+  EXPECT_NE(Found("tls:lab:1").find(config_ + ":1: client-certificate: /none"),
+            std::string::npos)
+      << Found("tls:lab:1");
+}
+
+TEST_F(ServerAddressTest, OnlyUnixSocketsAndTls) {
   EXPECT_EQ(Found("localhost:50051"),
             "--server: \"localhost:50051\" is not a server address; it is "
-            "unix:PATH, the socket that roundhoused --listen names");
+            "unix:PATH, the socket that roundhoused --listen names, or "
+            "tls:HOST:PORT, what --listen-tls names");
   EXPECT_NE(Found("unix:").find("is not a server address"), std::string::npos);
 }
 

@@ -58,7 +58,8 @@ ExitCode Session::Fail(const std::string& doing, const grpc::Status& status) {
     return ExitCode::kDetached;
   }
   err() << ErrorText(doing, status, address_);
-  return ExitCodeForStatus(status);
+  return CertificateRefused(status) ? ExitCode::kAuth
+                                    : ExitCodeForStatus(status);
 }
 
 std::string Session::CommandLine(const std::string& rest) const {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "client/error_text.h"
 #include "client/interrupt.h"
 
 namespace roundhouse::client {
@@ -23,6 +24,7 @@ grpc::Status InterruptedStatus() {
 }
 
 bool CanTryAgain(const grpc::Status& status) {
+  if (CertificateRefused(status)) return false;
   switch (status.error_code()) {
     // OK: the server ended a stream that should have gone on.
     case grpc::StatusCode::OK:

@@ -22,10 +22,12 @@
 #include "base/status.h"
 #include "base/wire/peers.h"
 #include "server/access/accounts.h"
+#include "server/access/tokens.h"
 #include "server/admission/unknown_files.h"
 #include "server/api/api_server.h"
 #include "server/arena/arena_placement.h"
 #include "server/arena/host_arena.h"
+#include "server/core_files.h"
 #include "server/dataset/dataset_inspector.h"
 #include "server/doctor/doctor.h"
 #include "server/examination.h"
@@ -46,6 +48,8 @@
 #include "server/state_directory.h"
 #include "server/store/disk_reserve.h"
 #include "server/store/store.h"
+#include "server/tls/self_signed.h"
+#include "server/tls/tls_context.h"
 #include "server/uploads/upload_sweep.h"
 #include "server/uploads/uploads.h"
 #include "server/workers/descriptor_limit.h"
@@ -302,10 +306,13 @@ class Daemon {
     ASSIGN_OR_RETURN(store_, OpenJobStore(options_, *metrics_));
     ASSIGN_OR_RETURN(accounts_, Accounts::Load(store_.get()));
     RETURN_IF_ERROR(CheckOwners(options_.owned_roots, *accounts_->list()));
+    ASSIGN_OR_RETURN(tokens_, Tokens::Load(store_.get()));
+    if (options_.listen_tls.has_value()) {
+      ASSIGN_OR_RETURN(tls_, OpenTls(options_.state_dir, options_.tls));
+    }
     RETURN_IF_ERROR(state_->Keep("jobs.db"));
-    ASSIGN_OR_RETURN(
-        uploads_,
-        Uploads::Open({.state_dir = options_.state_dir}, store_.get()));
+    ASSIGN_OR_RETURN(uploads_, Uploads::Open({.state_dir = options_.state_dir},
+                                             store_.get()));
     RETURN_IF_ERROR(SayWhatIsLost(options_.state_dir, *store_));
     for (const std::string& finding : uploads_->findings()) {
       RH_LOG(kError) << "uploads: " << finding;
@@ -414,12 +421,15 @@ class Daemon {
     ASSIGN_OR_RETURN(
         api_,
         ApiServer::Start({.listen = options_.listen,
+                          .listen_tls = options_.listen_tls,
+                          .tls = tls_.get(),
                           .state_dir = options_.state_dir,
                           .metrics = metrics_.get(),
                           .check_kept = [this] { return state_->Check(); }},
                          {.jobs = engine_.get(),
                           .store = store_.get(),
                           .accounts = accounts_.get(),
+                          .tokens = tokens_.get(),
                           .datasets = inspector_.get(),
                           .models = catalog_.get(),
                           .sampler = &engine_->sampler(),
@@ -434,6 +444,11 @@ class Daemon {
     RH_LOG(kInfo) << "serving on " << options_.listen << ", metrics on "
                   << (address.empty() ? "nothing" : address) << ", "
                   << options_.device_count << " devices";
+    if (tls_ != nullptr) {
+      RH_LOG(kInfo) << "serving TLS on " << api_->tls_address()->Text()
+                    << ", the certificate's fingerprint is "
+                    << tls_->fingerprint();
+    }
     if (address.empty()) return;
     RH_LOG(kInfo) << "the status page is http://" << address
                   << "/, the metrics are http://" << address << "/metrics";
@@ -481,6 +496,8 @@ class Daemon {
   std::unique_ptr<JobStore> store_;
   std::unique_ptr<Accounts> accounts_;
   std::unique_ptr<Uploads> uploads_;
+  std::unique_ptr<Tokens> tokens_;
+  std::unique_ptr<TlsContext> tls_;  // null: none
   std::unique_ptr<TimingLog> samples_;
   std::unique_ptr<EventLoop> loop_;
   std::unique_ptr<HostArena> arena_;
@@ -500,6 +517,7 @@ class Daemon {
 
 absl::Status RunDaemon(const DaemonOptions& options) {
   LimitOpens();
+  LeaveNoCoreFiles();
   return Daemon(options).Run();
 }
 

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <thread>
 
 #include "absl/strings/match.h"
@@ -193,6 +194,33 @@ absl::Status FillPlaces(const Settings& settings,
   return absl::OkStatus();
 }
 
+absl::Status FillTls(const Settings& settings, DaemonOptions& options) {
+  options.tls = {.certificate = settings.Get("tls-certificate", ""),
+                 .key = settings.Get("tls-key", ""),
+                 .client_ca = settings.Get("tls-client-ca", "")};
+  const std::string listen = settings.Get("listen-tls", "");
+  if (listen.empty()) {
+    for (const char* key : {"tls-certificate", "tls-key", "tls-client-ca"}) {
+      if (settings.Get(key, "").empty()) continue;
+      return Bad(key, "is for TLS; --listen-tls=HOST:PORT switches it on");
+    }
+    return absl::OkStatus();
+  }
+  const absl::StatusOr<HostPort> address = ParseHostPort(listen);
+  if (!address.ok()) {
+    return Bad("listen-tls", absl::StrCat(QuotedValue(listen), ": ",
+                                          address.status().message()));
+  }
+  options.listen_tls = *address;
+  if (options.tls.certificate.empty() != options.tls.key.empty()) {
+    const bool no_key = options.tls.key.empty();
+    return Bad(no_key ? "tls-certificate" : "tls-key",
+               absl::StrCat("needs --", no_key ? "tls-key" : "tls-certificate",
+                            " beside it"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status FillDevices(const Settings& settings, DaemonOptions& options) {
   const std::string devices = settings.Get("devices", "cpu:4");
   if (absl::StartsWith(devices, "cuda")) {
@@ -303,60 +331,74 @@ FlagSet Flags(GivenFlags* given) {
 
 }  // namespace
 
+namespace {
+
+// In the order of --help.
+constexpr SettingHelp kSettings[] = {
+    {"config", "FILE", "",
+     "a file with lines \"key: value\" of these settings"},
+    {"state-dir", "DIR", "XDG state directory/roundhouse",
+     "jobs, checkpoints, outputs; one daemon at a time"},
+    {"devices", "DEVICES", "cpu:4",
+     "cpu:N worker processes; cuda: every GPU that can be used, cuda:0,2-5: "
+     "these; or none"},
+    {"device-threads", "N", "1",
+     "compute threads per device; part of the bits"},
+    {"device-memory", "BYTES", "1GiB; with GPUs what they have free but 2 GiB",
+     "memory of each device"},
+    {"host-memory", "BYTES", "8GiB", "the host arena: all training state"},
+    {"host-threads", "N", "1", "threads of the optimizer and the reductions"},
+    {"max-running-jobs", "N", "2",
+     "jobs that share the devices at a time; others wait in QUEUED"},
+    {"listen", "unix:PATH", "unix socket in the XDG runtime directory",
+     "the server's own socket"},
+    {"listen-tls", "HOST:PORT", "none",
+     "an address for calls over the network, with TLS and tokens; an IPv6 "
+     "address in brackets, [::] for all"},
+    {"tls-certificate", "FILE", "one that the daemon makes",
+     "PEM, with those above it; a renewed one needs no restart"},
+    {"tls-key", "FILE", "", "its private key, PEM"},
+    {"tls-client-ca", "FILE", "none",
+     "PEM; TLS clients need a certificate of one of these, besides a token"},
+    {"metrics-listen", "HOST:PORT", "127.0.0.1:9464",
+     "metrics and the status page, on loopback; empty: none"},
+    {"data-root", "DIR[,DIR]", "the home directory",
+     "folders, comma-separated, that job files may name files in"},
+    {"project-root", "NAME=DIR[,NAME=DIR]", "",
+     "the same, of which each is for the members of a project alone"},
+    {"user-root", "NAME=DIR[,NAME=DIR]", "",
+     "the same, of which each is for a user alone"},
+    {"hf-cache", "DIR", "HF_HUB_CACHE, HF_HOME/hub or ~/.cache/huggingface/hub",
+     "the Hugging Face cache whose models jobs may name by id; empty: none"},
+    {"link-gbps", "N", "0",
+     "throttle of each device's link per direction, 10^9 bit/s; 0: none"},
+    {"peers", "auto|on|off", "auto",
+     "on or off: whether devices add up the sums of wide slots between them; "
+     "auto: GPUs that all reach each other's memory do"},
+    {"realtime", "auto|off", "auto",
+     "auto: threads that pass slots on go before threads that compute, where "
+     "the kernel lets them; off: they do not"},
+    {"worker-program", "FILE", "beside this program", "roundhouse-worker"},
+    {"gpu-probe", "FILE", "beside this program", "roundhouse-gpu-probe"},
+    {"gpu-probe-seconds", "SECONDS", "60",
+     "how long the NVIDIA driver may take to answer"},
+    {"prepare-script", "FILE", "beside this program", "the dataset helper"},
+    {"dataset-processes", "N", "one a core, 8 at most",
+     "that tokenise a dataset, at low priority"},
+    {"python", "FILE", "the one deploy/install-deps made",
+     "interpreter for the dataset helper"},
+    {"worker-kill-at", "POINTS", "", "test only: WORKER=POINT:COUNT;..."},
+    {"kill-at", "POINT", "", "test only: POINT:COUNT of the daemon"},
+    {"file-fault-at", "FAULTS", "",
+     "test only: SITE:KIND[:HOWLONG[:AFTER]];..., the disk fails there"},
+    {"sample-log", "FILE", "", "test only: a file for each slot's times"},
+};
+
+}  // namespace
+
 const std::vector<SettingHelp>& DaemonSettingsHelp() {
-  static const auto& help = *new std::vector<SettingHelp>{
-      {"config", "FILE", "",
-       "a file with lines \"key: value\" of these settings"},
-      {"state-dir", "DIR", "XDG state directory/roundhouse",
-       "jobs, checkpoints, outputs; one daemon at a time"},
-      {"devices", "DEVICES", "cpu:4",
-       "cpu:N worker processes; cuda: every GPU that can be used, cuda:0,2-5: "
-       "these; or none"},
-      {"device-threads", "N", "1",
-       "compute threads per device; part of the bits"},
-      {"device-memory", "BYTES",
-       "1GiB; with GPUs what they have free but 2 GiB",
-       "memory of each device"},
-      {"host-memory", "BYTES", "8GiB", "the host arena: all training state"},
-      {"host-threads", "N", "1", "threads of the optimizer and the reductions"},
-      {"max-running-jobs", "N", "2",
-       "jobs that share the devices at a time; others wait in QUEUED"},
-      {"listen", "unix:PATH", "unix socket in the XDG runtime directory",
-       "unix:PATH; there is no TCP listener"},
-      {"metrics-listen", "HOST:PORT", "127.0.0.1:9464",
-       "metrics and the status page, on loopback; empty: none"},
-      {"data-root", "DIR[,DIR]", "the home directory",
-       "folders, comma-separated, that job files may name files in"},
-      {"project-root", "NAME=DIR[,NAME=DIR]", "",
-       "the same, of which each is for the members of a project alone"},
-      {"user-root", "NAME=DIR[,NAME=DIR]", "",
-       "the same, of which each is for a user alone"},
-      {"hf-cache", "DIR",
-       "HF_HUB_CACHE, HF_HOME/hub or ~/.cache/huggingface/hub",
-       "the Hugging Face cache whose models jobs may name by id; empty: none"},
-      {"link-gbps", "N", "0",
-       "throttle of each device's link per direction, 10^9 bit/s; 0: none"},
-      {"peers", "auto|on|off", "auto",
-       "on or off: whether devices add up the sums of wide slots between them; "
-       "auto: GPUs that all reach each other's memory do"},
-      {"realtime", "auto|off", "auto",
-       "auto: threads that pass slots on go before threads that compute, where "
-       "the kernel lets them; off: they do not"},
-      {"worker-program", "FILE", "beside this program", "roundhouse-worker"},
-      {"gpu-probe", "FILE", "beside this program", "roundhouse-gpu-probe"},
-      {"gpu-probe-seconds", "SECONDS", "60",
-       "how long the NVIDIA driver may take to answer"},
-      {"prepare-script", "FILE", "beside this program", "the dataset helper"},
-      {"dataset-processes", "N", "one a core, 8 at most",
-       "that tokenise a dataset, at low priority"},
-      {"python", "FILE", "the one deploy/install-deps made",
-       "interpreter for the dataset helper"},
-      {"worker-kill-at", "POINTS", "", "test only: WORKER=POINT:COUNT;..."},
-      {"kill-at", "POINT", "", "test only: POINT:COUNT of the daemon"},
-      {"file-fault-at", "FAULTS", "",
-       "test only: SITE:KIND[:HOWLONG[:AFTER]];..., the disk fails there"},
-      {"sample-log", "FILE", "", "test only: a file for each slot's times"},
-  };
+  static const auto& help =
+      *new std::vector<SettingHelp>(std::begin(kSettings), std::end(kSettings));
   return help;
 }
 
@@ -435,6 +477,7 @@ absl::StatusOr<DaemonOptions> MakeDaemonOptions(
   const Settings settings(written);
   DaemonOptions options;
   absl::Status status = FillPlaces(settings, environment, program, options);
+  if (status.ok()) status = FillTls(settings, options);
   if (status.ok()) status = FillDevices(settings, options);
   if (status.ok()) status = FillHost(settings, options);
   if (!status.ok()) return AtItsLine(status, written);

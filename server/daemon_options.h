@@ -16,8 +16,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/host_port.h"
 #include "server/gpu/gpu_choice.h"
 #include "server/spec/paths.h"
+#include "server/tls/tls_context.h"
 
 namespace roundhouse {
 
@@ -38,11 +40,13 @@ struct DaemonOptions {
   int device_threads = 1;
   // 0: as much as the GPUs have free.
   uint64_t device_memory_bytes = uint64_t{1} << 30;
-  std::string listen;          // "unix:PATH"
+  std::string listen;                  // "unix:PATH"
+  std::optional<HostPort> listen_tls;  // nullopt: no TLS
+  TlsFiles tls;                // without a certificate: the daemon's own
   std::string metrics_listen;  // "HOST:PORT"; "": none
   std::vector<std::string> data_roots;
   std::vector<OwnedRoot> owned_roots;  // --project-root, then --user-root
-  std::string hf_cache;  // the Hugging Face cache; "": none
+  std::string hf_cache;                // the Hugging Face cache; "": none
   uint64_t host_memory_bytes = uint64_t{8} << 30;
   int host_threads = 1;
   int max_running_jobs = 2;

@@ -230,6 +230,28 @@ class ConfigFileTest : public testing::Test {
   const std::string path_;
 };
 
+TEST_F(ConfigFileTest, TlsIsOffUntilAnAddressIsGiven) {
+  EXPECT_FALSE(MakeWith("")->listen_tls.has_value());
+  const auto own = MakeWith("listen-tls: [::1]:7443\n");
+  ASSERT_TRUE(own.ok()) << own.status();
+  EXPECT_EQ(own->listen_tls, (HostPort{"::1", 7443}));
+  EXPECT_EQ(own->tls.certificate, "");
+  const auto given = MakeWith(
+      "listen-tls: lab:1\ntls-certificate: /c\ntls-key: /k\n"
+      "tls-client-ca: /a\n");
+  ASSERT_TRUE(given.ok()) << given.status();
+  EXPECT_EQ(given->tls.certificate, "/c");
+  EXPECT_EQ(given->tls.key, "/k");
+  EXPECT_EQ(given->tls.client_ca, "/a");
+  ExpectBad(MakeWith("listen-tls: lab\n").status(), "daemon.conf:1: ");
+  ExpectBad(MakeWith("listen-tls: lab\n").status(), "the port is missing");
+  ExpectBad(MakeWith("tls-key: /k\n").status(), "--listen-tls=HOST:PORT");
+  ExpectBad(MakeWith("listen-tls: lab:1\ntls-key: /k\n").status(),
+            "needs --tls-certificate beside it");
+  ExpectBad(MakeWith("listen-tls: lab:1\ntls-certificate: /k\n").status(),
+            "needs --tls-key beside it");
+}
+
 TEST_F(ConfigFileTest, FlagsWinOverTheFile) {
   const auto options =
       MakeWith("devices: cpu:3\nhost-threads = 5\n", {"--host-threads=6"});

@@ -63,6 +63,9 @@ inline constexpr FileSite kUploadVerify{"upload.verify"};
 inline constexpr FileSite kUploadLink{"upload.link"};
 inline constexpr FileSite kUploadRename{"upload.rename"};
 inline constexpr FileSite kUploadRemove{"upload.remove"};
+// The daemon's own key and certificate for --listen-tls.
+inline constexpr FileSite kTlsFolder{"tls.folder"};
+inline constexpr FileSite kTlsFile{"tls.file"};
 // The socket that --listen names.
 inline constexpr FileSite kListenSocket{"listen.socket"};
 // The files worker: tensors of saves, and of exports.
@@ -80,23 +83,23 @@ inline constexpr FileSite kPreparedLock{"prepared.lock"};
 inline constexpr FileSite kPreparedRemove{"prepared.remove"};
 
 inline constexpr FileSite kFileSites[] = {
-    kCheckpointFolder, kCheckpointText, kCheckpointManifest,
-    kCheckpointRename, kCheckpointRead, kCheckpointQuarantine,
-    kCheckpointRemove, kOutputFolder,   kOutputText,
-    kOutputRename,     kOutputRemove,   kExportNote,
-    kExportFolder,     kExportHeader,   kExportText,
-    kExportRename,     kExportRemove,   kJobFolder,
-    kJobLog,           kJobLines,       kFinishMark,
-    kJobMetrics,       kJobSamples,     kJobTokenizer,
-    kPreparedVerify,   kLeftoverRemove, kStateFolder,
-    kStateLock,        kStateReserve,   kStoreMark,
-    kUploadFolder,     kUploadPart,     kUploadVerify,
-    kUploadLink,       kUploadRename,   kUploadRemove,
-    kStoreBackup,      kListenSocket,   kShardWrite,
-    kShardSync,        kShardRemove,    kMergeWrite,
-    kMergeSync,        kPreparedArray,  kPreparedManifest,
-    kPreparedLink,     kPreparedCache,  kPreparedLock,
-    kPreparedRemove,
+    kCheckpointFolder, kCheckpointText,   kCheckpointManifest,
+    kCheckpointRename, kCheckpointRead,   kCheckpointQuarantine,
+    kCheckpointRemove, kOutputFolder,     kOutputText,
+    kOutputRename,     kOutputRemove,     kExportNote,
+    kExportFolder,     kExportHeader,     kExportText,
+    kExportRename,     kExportRemove,     kJobFolder,
+    kJobLog,           kJobLines,         kFinishMark,
+    kJobMetrics,       kJobSamples,       kJobTokenizer,
+    kPreparedVerify,   kLeftoverRemove,   kStateFolder,
+    kStateLock,        kStateReserve,     kStoreMark,
+    kUploadFolder,     kUploadPart,       kUploadVerify,
+    kUploadLink,       kUploadRename,     kUploadRemove,
+    kStoreBackup,      kTlsFolder,        kTlsFile,
+    kListenSocket,     kShardWrite,       kShardSync,
+    kShardRemove,      kMergeWrite,       kMergeSync,
+    kPreparedArray,    kPreparedManifest, kPreparedLink,
+    kPreparedCache,    kPreparedLock,     kPreparedRemove,
 };
 
 }  // namespace roundhouse

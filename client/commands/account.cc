@@ -1,6 +1,5 @@
 #include "client/commands/account.h"
 
-#include <algorithm>
 #include <cstdint>
 #include <ostream>
 #include <vector>
@@ -11,84 +10,10 @@
 #include "base/visible_text.h"
 #include "client/account_output.h"
 #include "client/commands/account_call.h"
+#include "client/commands/named_things.h"
 
 namespace roundhouse::client {
 namespace {
-
-// What has names: "add", "show" and "remove" take one, "list" shows all.
-class NamedThingsCommand : public Command {
- public:
-  absl::Status CheckArguments(
-      const std::vector<std::string>& arguments) const final;
-  ExitCode Run(const std::vector<std::string>& arguments,
-               Session* session) final;
-
- protected:
-  virtual ExitCode Add(const std::string& name, Session* session) const = 0;
-  // `only` "": all of them.
-  virtual ExitCode List(const std::string& only, Session* session) const = 0;
-  virtual ExitCode Remove(const std::string& name, Session* session) const = 0;
-
-  // All of `response`, or the one record that is asked for.  `table` prints
-  // records for people; `missing` says that there is none.
-  template <typename Response, typename Record>
-  ExitCode ShowListed(const Response& response,
-                      const google::protobuf::RepeatedPtrField<Record>& all,
-                      std::string (*table)(const std::vector<Record>&),
-                      const std::string& only, const std::string& missing,
-                      Session* session) const {
-    std::vector<Record> records;
-    std::vector<std::string> names;
-    for (const Record& record : all) {
-      if (!only.empty() && record.name() != only) continue;
-      records.push_back(record);
-      names.push_back(record.name());
-    }
-    if (only.empty()) return Show(response, table(records), names, session);
-    if (!records.empty()) {
-      return Show(records[0], table(records), names, session);
-    }
-    return session->Fail(absl::StrCat(info().name, " show"),
-                         grpc::Status(grpc::StatusCode::NOT_FOUND,
-                                      absl::StrCat(missing, " ", only)));
-  }
-
-  // Whether the flags given are for this verb.
-  virtual absl::Status CheckVerb(const std::string& verb) const {
-    return absl::OkStatus();
-  }
-};
-
-absl::Status NamedThingsCommand::CheckArguments(
-    const std::vector<std::string>& arguments) const {
-  const std::string& verb = arguments[0];
-  const bool named = arguments.size() > 1;
-  const std::vector<std::string> verbs = {"add", "list", "show", "remove"};
-  if (std::find(verbs.begin(), verbs.end(), verb) == verbs.end()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("\"", verb, "\" is none of add, list, show, remove",
-                     DidYouMean(verb, verbs)));
-  }
-  if (verb == "list" && named) {
-    return absl::InvalidArgumentError(absl::StrCat("unexpected argument \"",
-                                                   arguments[1], "\"; show ",
-                                                   arguments[1], " shows one"));
-  }
-  if (verb != "list" && !named) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(verb, " needs the name of a ", info().name));
-  }
-  return CheckVerb(verb);
-}
-
-ExitCode NamedThingsCommand::Run(const std::vector<std::string>& arguments,
-                                 Session* session) {
-  const std::string& verb = arguments[0];
-  const std::string name = arguments.size() > 1 ? arguments[1] : "";
-  if (verb == "add") return Add(name, session);
-  if (verb == "remove") return Remove(name, session);
-  return List(name, session);
-}
 
 class UserCommand : public NamedThingsCommand {
  public:

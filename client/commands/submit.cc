@@ -118,7 +118,7 @@ grpc::Status SubmitCommand::Create(
         session->jobs().CreateFineTuningJob(context.get(), request, job);
     ++failures;
     if (status.error_code() != grpc::StatusCode::UNAVAILABLE ||
-        failures >= retry.attempts) {
+        CertificateRefused(status) || failures >= retry.attempts) {
       return status;
     }
     if (failures == 1) {

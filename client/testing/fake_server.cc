@@ -290,6 +290,23 @@ class FakeServer::Accounts : public v1::AccountService::Service {
                       v1::WhoAmIResponse* response) override {
     return answers_.who_am_i ? answers_.who_am_i(response) : NoAnswer();
   }
+  grpc::Status CreateToken(grpc::ServerContext*,
+                           const v1::CreateTokenRequest* request,
+                           v1::CreateTokenResponse* response) override {
+    return answers_.create_token ? answers_.create_token(*request, response)
+                                 : NoAnswer();
+  }
+  grpc::Status ListTokens(grpc::ServerContext*,
+                          const v1::ListTokensRequest* request,
+                          v1::ListTokensResponse* response) override {
+    return answers_.tokens ? answers_.tokens(*request, response) : NoAnswer();
+  }
+  grpc::Status RevokeToken(grpc::ServerContext*,
+                           const v1::RevokeTokenRequest* request,
+                           v1::Token* response) override {
+    return answers_.revoke_token ? answers_.revoke_token(*request, response)
+                                 : NoAnswer();
+  }
 
  private:
   const FakeAnswers& answers_;

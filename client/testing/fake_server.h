@@ -110,6 +110,14 @@ struct FakeAnswers {
                              v1::ListUploadsResponse*)>
       uploads;
   std::function<grpc::Status(const std::string& id)> delete_upload;
+  std::function<grpc::Status(const v1::CreateTokenRequest&,
+                             v1::CreateTokenResponse*)>
+      create_token;
+  std::function<grpc::Status(const v1::ListTokensRequest&,
+                             v1::ListTokensResponse*)>
+      tokens;
+  std::function<grpc::Status(const v1::RevokeTokenRequest&, v1::Token*)>
+      revoke_token;
 };
 
 class FakeServer {

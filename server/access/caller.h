@@ -7,6 +7,7 @@
 #include <sys/types.h>
 
 #include <map>
+#include <optional>
 #include <string>
 
 namespace roundhouse {
@@ -27,12 +28,20 @@ enum class Role {
 const char* RoleName(Role role);
 
 struct Caller {
-  uid_t uid = 0;          // of his process
-  std::string principal;  // as stored with requests: "uid:1000"
-  std::string user;       // "": without an account
+  std::optional<uid_t> uid;  // of his process; nullopt: over the network
+  std::string principal;     // as stored with requests: "uid:1000", "user:anna"
+  std::string user;          // "": without an account
   bool admin = false;
   std::map<std::string, Role> projects;  // in which he has a role
+  // Over the network: the id of the token that he showed, "" else, and the
+  // highest role that it may use.  The roles above are capped by it.
+  std::string token;
+  Role scope = Role::kAdmin;
+  // What an admin is everywhere whose token may do less.
+  Role everywhere = Role::kNone;
 
+  // He may use no role above `most` from now on.
+  void CapAt(Role most);
   // kAdmin in every project for an admin.
   Role RoleIn(const std::string& project) const;
   // The highest that he has anywhere.

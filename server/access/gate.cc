@@ -1,8 +1,10 @@
 #include "server/access/gate.h"
 
+#include <memory>
 #include <vector>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
@@ -11,6 +13,21 @@
 
 namespace roundhouse {
 namespace {
+
+constexpr char kAuthorization[] = "authorization";
+constexpr absl::string_view kBearer = "bearer ";
+
+// "" where the call shows nothing.
+absl::string_view AuthorizationOf(const grpc::ServerContextBase& context) {
+  const auto& shown = context.client_metadata();
+  const auto found = shown.find(kAuthorization);
+  if (found == shown.end()) return "";
+  return absl::string_view(found->second.data(), found->second.size());
+}
+
+std::string HolderPrincipal(const TokenRecord& token) {
+  return absl::StrCat("user:", token.user);
+}
 
 absl::Status NoAccount(uid_t uid) {
   // The system's name for him may come over a network, which would be waited
@@ -25,7 +42,15 @@ absl::Status NotInProject(const JobRecord& job) {
       job.id, " is in project ", job.project, ", in which you have no role"));
 }
 
-absl::Status Denied(const Rule& rule, Role has, const std::string& where) {
+absl::Status Denied(const Rule& rule, const Caller& caller, Role has,
+                    const std::string& where) {
+  if (caller.scope < rule.role) {
+    return absl::PermissionDeniedError(absl::StrCat(
+        "the scope of your token is ", ScopeName(caller.scope),
+        ", and this takes ", ScopeName(rule.role),
+        "; make another one with: roundhouse token add NAME --scope=",
+        ScopeName(rule.role)));
+  }
   if (rule.role == Role::kAdmin) {
     return absl::PermissionDeniedError("only an admin may do this");
   }
@@ -36,21 +61,98 @@ absl::Status Denied(const Rule& rule, Role has, const std::string& where) {
 
 }  // namespace
 
-Gate::Gate(const Peers* peers, const Accounts* accounts, const JobStore* store)
-    : peers_(peers), accounts_(accounts), store_(store) {}
+Gate::Gate(const Peers* peers, const Accounts* accounts, Tokens* tokens,
+           const JobStore* store, const Clock& clock)
+    : peers_(peers),
+      accounts_(accounts),
+      tokens_(tokens),
+      store_(store),
+      clock_(clock) {}
 
 absl::StatusOr<Caller> Gate::CallerOf(uid_t uid) const {
-  return CallerIn(*accounts_->list(), uid);
+  return UserIn(*accounts_->list(), uid);
+}
+
+absl::StatusOr<Caller> Gate::CallerOf(
+    const grpc::ServerContextBase& context) const {
+  ASSIGN_OR_RETURN(const Peer peer, peers_->PeerOf(context));
+  if (peer.uid.has_value()) return CallerOf(*peer.uid);
+  return CallerFrom(peer, AuthorizationOf(context));
+}
+
+absl::StatusOr<Caller> Gate::CallerFrom(const Peer& peer,
+                                        absl::string_view authorization) const {
+  if (peer.uid.has_value()) return CallerOf(*peer.uid);
+  const std::shared_ptr<const AccountList> list = accounts_->list();
+  if (!list->in_use()) {
+    return RefuseToken(
+        peer, absl::UnauthenticatedError(
+                  "this server has no users yet and lets nobody in over the "
+                  "network; an admin adds the first one there: roundhouse user "
+                  "add NAME"));
+  }
+  if (authorization.empty()) {
+    return RefuseToken(peer,
+                       absl::UnauthenticatedError(
+                           "the call shows no token; get one and log in with: "
+                           "roundhouse login HOST:PORT"));
+  }
+  // The scheme's name has no case.
+  if (!absl::StartsWithIgnoreCase(authorization, kBearer)) {
+    return RefuseToken(peer, absl::UnauthenticatedError(
+                                 "authorization is not \"Bearer rh_...\""));
+  }
+  authorization.remove_prefix(kBearer.size());
+  const absl::StatusOr<TokenRecord> token = tokens_->Find(authorization);
+  if (!token.ok()) return RefuseToken(peer, token.status());
+  return HolderIn(*list, *token);
+}
+
+absl::Status Gate::RefuseToken(const Peer& peer,
+                               const absl::Status& why) const {
+  const absl::Time now = clock_.WallTime();
+  MutexLock lock(mutex_);
+  if (refusals_.size() >= kMaxRefusedAddresses && !refusals_.contains(peer)) {
+    // Whoever waits has waited for a second at most.
+    refusals_.clear();
+  }
+  const auto bucket = refusals_.emplace(peer, TokenBucket(kRefusedTokens, now));
+  if (bucket.first->second.Take(now)) return why;
+  return absl::ResourceExhaustedError(
+      absl::StrCat("calls without a token that works: ", kRefusedTokens,
+                   " a second at most of an address; wait a moment"));
+}
+
+absl::StatusOr<Caller> Gate::CallerIn(const AccountList& list,
+                                      const Caller& caller) const {
+  if (caller.uid.has_value()) return UserIn(list, *caller.uid);
+  ASSIGN_OR_RETURN(const TokenRecord token, tokens_->Working(caller.token));
+  return HolderIn(list, token);
 }
 
 absl::Status Gate::IsStill(const Caller& caller) const {
-  ASSIGN_OR_RETURN(const Caller now, CallerOf(caller.uid));
+  ASSIGN_OR_RETURN(const Caller now, CallerIn(*accounts_->list(), caller));
   if (now == caller) return absl::OkStatus();
   return absl::UnavailableError("what you may do has changed; call again");
 }
 
-absl::StatusOr<Caller> Gate::CallerIn(const AccountList& list,
-                                      uid_t uid) const {
+absl::StatusOr<Caller> Gate::HolderIn(const AccountList& list,
+                                      const TokenRecord& token) const {
+  const UserRecord* const user = list.User(token.user);
+  if (user == nullptr) {
+    return absl::UnauthenticatedError(
+        "the user of this token was removed; ask an admin of the server");
+  }
+  Caller caller{.principal = HolderPrincipal(token),
+                .user = user->name,
+                .admin = user->admin,
+                .projects = user->projects,
+                .token = token.id};
+  caller.CapAt(token.scope);
+  return caller;
+}
+
+absl::StatusOr<Caller> Gate::UserIn(const AccountList& list, uid_t uid) const {
   Caller caller{.uid = uid, .principal = PrincipalOf(uid)};
   const UserRecord* const user = list.UserOf(uid);
   if (user != nullptr) {
@@ -65,11 +167,22 @@ absl::StatusOr<Caller> Gate::CallerIn(const AccountList& list,
 
 Asker Gate::AskerOf(const grpc::ServerContextBase& context) const {
   Asker asker{.peer = peers_->AddressOf(context)};
-  const absl::StatusOr<uid_t> uid = peers_->UidOf(context);
-  if (!uid.ok()) return asker;
-  asker.principal = PrincipalOf(*uid);
+  const absl::StatusOr<Peer> peer = peers_->PeerOf(context);
+  if (!peer.ok()) return asker;
+  if (!peer->uid.has_value()) {
+    absl::string_view shown = AuthorizationOf(context);
+    if (!absl::StartsWithIgnoreCase(shown, kBearer)) return asker;
+    shown.remove_prefix(kBearer.size());
+    const std::optional<TokenRecord> token = tokens_->Known(shown);
+    if (!token.has_value()) return asker;
+    asker.principal = HolderPrincipal(*token);
+    asker.user = token->user;
+    asker.token = token->id;
+    return asker;
+  }
+  asker.principal = PrincipalOf(*peer->uid);
   const auto list = accounts_->list();
-  const UserRecord* const user = list->UserOf(*uid);
+  const UserRecord* const user = list->UserOf(*peer->uid);
   if (user != nullptr) asker.user = user->name;
   return asker;
 }
@@ -77,8 +190,7 @@ Asker Gate::AskerOf(const grpc::ServerContextBase& context) const {
 absl::StatusOr<Entered> Gate::Enter(
     const grpc::ServerContextBase& context,
     const google::protobuf::Message& request) const {
-  ASSIGN_OR_RETURN(const uid_t uid, peers_->UidOf(context));
-  ASSIGN_OR_RETURN(const Caller caller, CallerOf(uid));
+  ASSIGN_OR_RETURN(const Caller caller, CallerOf(context));
   return Enter(caller, request);
 }
 
@@ -97,10 +209,11 @@ absl::StatusOr<Entered> Gate::Enter(
                      ProjectMeant(caller, TextField(request, "project")));
     const Role has = caller.RoleIn(entered.project);
     if (has >= rule->role) return entered;
-    return Denied(*rule, has, absl::StrCat(" of project ", entered.project));
+    return Denied(*rule, caller, has,
+                  absl::StrCat(" of project ", entered.project));
   }
   if (caller.HighestRole() < rule->role) {
-    return Denied(*rule, caller.HighestRole(), " of a project");
+    return Denied(*rule, caller, caller.HighestRole(), " of a project");
   }
   const bool all_jobs =
       rule->subject == Subject::kJobsOutline && resource.empty();
@@ -127,7 +240,8 @@ absl::Status Gate::FindJob(const Rule& rule, const std::string& name,
     return NotInProject(job);
   }
   if (!stranger && has < rule.role) {
-    return Denied(rule, has, absl::StrCat(" of project ", job.project));
+    return Denied(rule, entered->caller, has,
+                  absl::StrCat(" of project ", job.project));
   }
   if (rule.subject == Subject::kOwnJob && has < Role::kAdmin &&
       job.owner != entered->caller.owner()) {
@@ -146,7 +260,8 @@ absl::StatusOr<std::string> ProjectMeant(const Caller& caller,
   }
   if (caller.projects.size() <= 1 ||
       caller.RoleIn(kDefaultProject) != Role::kNone) {
-    const bool only = !caller.admin && caller.projects.size() == 1;
+    const bool only = !caller.admin && caller.everywhere == Role::kNone &&
+                      caller.projects.size() == 1;
     return only ? caller.projects.begin()->first : std::string(kDefaultProject);
   }
   std::vector<std::string> names;

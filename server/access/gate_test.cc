@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <set>
@@ -11,6 +12,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/manual_clock.h"
+#include "base/token_text.h"
 #include "google/protobuf/descriptor.h"
 #include "gtest/gtest.h"
 #include "proto/roundhouse/v1/checkpoint.pb.h"
@@ -62,8 +65,10 @@ class GateTest : public testing::Test {
     std::filesystem::remove(
         std::filesystem::path(path_).replace_extension(".mark"));
     store_ = *JobStore::Open({.path = path_});
-    accounts_ = *Accounts::Load(store_.get());
-    gate_ = std::make_unique<Gate>(&peers_, accounts_.get(), store_.get());
+    accounts_ = *Accounts::Load(store_.get(), clock_);
+    tokens_ = *Tokens::Load(store_.get(), clock_);
+    gate_ = std::make_unique<Gate>(&peers_, accounts_.get(), tokens_.get(),
+                                   store_.get(), clock_);
   }
 
   // job-1 is kMember's, in project vision.
@@ -90,6 +95,12 @@ class GateTest : public testing::Test {
                                 const std::string& about = "job-1") {
     const auto caller = gate_->CallerOf(uid);
     if (!caller.ok()) return caller.status();
+    return Enter(*caller, method, about);
+  }
+
+  absl::StatusOr<Entered> Enter(const Caller& caller,
+                                const MethodDescriptor& method,
+                                const std::string& about = "job-1") {
     const auto request = NewRequest(method);
     const Rule* const rule = RuleOf(*request);
     if (rule != nullptr && rule->resource[0] != '\0') {
@@ -102,13 +113,24 @@ class GateTest : public testing::Test {
           request.get(), method.input_type()->FindFieldByName("project"),
           "vision");
     }
-    return gate_->Enter(*caller, *request);
+    return gate_->Enter(caller, *request);
+  }
+  // Whoever shows a new token of this user.
+  Caller Holder(const std::string& user, Role scope) {
+    const auto made = tokens_->Create(user, RoleName(scope), scope);
+    EXPECT_TRUE(made.ok()) << made.status();
+    const auto caller = gate_->CallerFrom(kAddress, "Bearer " + made->text);
+    EXPECT_TRUE(caller.ok()) << caller.status();
+    return caller.value_or(Caller());
   }
 
+  const Peer kAddress = Peer::OfAddress("192.0.2.7");
   std::string path_;
+  ManualClock clock_;
   Peers peers_;
   std::unique_ptr<JobStore> store_;
   std::unique_ptr<Accounts> accounts_;
+  std::unique_ptr<Tokens> tokens_;
   std::unique_ptr<Gate> gate_;
 };
 
@@ -231,6 +253,127 @@ TEST_F(GateTest, RoleByRpc) {
       }
     }
   }
+}
+
+// A token may do what its user may and its scope allows: no more than a user
+// with the lower of the two roles in each project would.
+TEST_F(GateTest, RoleByScopeByRpc) {
+  MakeAccounts();
+  const struct {
+    const char* user;
+    uid_t uid;
+    Role in_vision;
+  } rows[] = {{"vera", kViewer, Role::kViewer},
+              {"mary", kMember, Role::kMember},
+              {"otto", kOther, Role::kMember},
+              {"adam", kAdminUid, Role::kAdmin},
+              {"ella", kElsewhere, Role::kNone}};
+  for (const auto& row : rows) {
+    for (const Role scope : {Role::kViewer, Role::kMember, Role::kAdmin}) {
+      const Caller holder = Holder(row.user, scope);
+      EXPECT_EQ(holder.user, row.user);
+      EXPECT_EQ(holder.RoleIn("vision"), std::min(row.in_vision, scope));
+      EXPECT_EQ(holder.admin,
+                row.in_vision == Role::kAdmin && scope == Role::kAdmin);
+      for (const MethodDescriptor* method : AllMethods()) {
+        const Rule& rule = *RuleOf(*NewRequest(*method));
+        const bool may = Enter(row.uid, *method).ok() && rule.role <= scope;
+        // An admin's own right to others' jobs goes with the scope.
+        const bool own_only = rule.subject == Subject::kOwnJob &&
+                              row.in_vision == Role::kAdmin &&
+                              scope != Role::kAdmin;
+        const auto entered = Enter(holder, *method);
+        EXPECT_EQ(entered.ok(), may && !own_only)
+            << row.user << " " << RoleName(scope) << " " << method->name()
+            << ": " << entered.status();
+        if (!entered.ok()) {
+          EXPECT_TRUE(absl::IsPermissionDenied(entered.status()))
+              << method->name() << ": " << entered.status();
+        }
+      }
+    }
+  }
+}
+
+TEST_F(GateTest, NobodyIsLetInOverTheNetworkBeforeThereIsAUser) {
+  for (const std::string& shown :
+       {std::string(), "Bearer " + MakeTokenText()}) {
+    const absl::Status refused = gate_->CallerFrom(kAddress, shown).status();
+    EXPECT_TRUE(absl::IsUnauthenticated(refused)) << refused;
+    EXPECT_NE(std::string(refused.message()).find("roundhouse user add NAME"),
+              std::string::npos)
+        << refused;
+  }
+}
+
+TEST_F(GateTest, WhatACallShowsOverTheNetwork) {
+  MakeAccounts();
+  const std::string text = tokens_->Create("mary", "t", Role::kMember)->text;
+  EXPECT_EQ(gate_->CallerFrom(kAddress, "Bearer " + text)->user, "mary");
+  EXPECT_EQ(gate_->CallerFrom(kAddress, "bearer " + text)->user, "mary");
+  const absl::Status unknown =
+      gate_->CallerFrom(kAddress, "Bearer " + MakeTokenText()).status();
+  for (const std::string& shown :
+       {std::string(), text, "Basic " + text, "Bearer  " + text,
+        "Bearer " + text + " ", "Bearer " + text.substr(1),
+        std::string("Bearer "), std::string("Bearer")}) {
+    const absl::Status refused = gate_->CallerFrom(kAddress, shown).status();
+    EXPECT_TRUE(absl::IsUnauthenticated(refused)) << shown;
+    EXPECT_EQ(std::string(refused.message()).find(text.substr(3)),
+              std::string::npos)
+        << "the secret is in no error";
+  }
+  ASSERT_TRUE(tokens_->RevokeAllOf("mary").ok());
+  clock_.Advance(absl::Seconds(10));
+  EXPECT_EQ(gate_->CallerFrom(kAddress, "Bearer " + text).status(), unknown);
+  // On the server's own socket nobody looks at it.
+  EXPECT_EQ(gate_->CallerFrom(Peer(kMember), "Bearer x")->user, "mary");
+}
+
+TEST_F(GateTest, RefusedTokensOfAnAddressHaveARate) {
+  MakeAccounts();
+  const std::string text = tokens_->Create("mary", "t", Role::kMember)->text;
+  const auto refused = [this](const Peer& peer) {
+    return gate_->CallerFrom(peer, "Bearer x").status();
+  };
+  for (int i = 0; i < kRefusedTokens; ++i) {
+    EXPECT_TRUE(absl::IsUnauthenticated(refused(kAddress)));
+  }
+  EXPECT_TRUE(absl::IsResourceExhausted(refused(kAddress)));
+  // Nobody else is shut out, nor whoever has one that works.
+  EXPECT_TRUE(absl::IsUnauthenticated(refused(Peer::OfAddress("192.0.2.8"))));
+  EXPECT_TRUE(gate_->CallerFrom(kAddress, "Bearer " + text).ok());
+  clock_.Advance(absl::Seconds(1));
+  EXPECT_TRUE(absl::IsUnauthenticated(refused(kAddress)));
+}
+
+// Streams ask this whenever there is another generation.
+TEST_F(GateTest, WhatEndsAHoldersStreams) {
+  MakeAccounts();
+  const Caller still = Holder("mary", Role::kMember);
+  const uint64_t before = gate_->generation();
+  EXPECT_TRUE(gate_->IsStill(still).ok());
+  ASSERT_TRUE(tokens_->Revoke(still.token).ok());
+  EXPECT_NE(gate_->generation(), before);
+  EXPECT_TRUE(absl::IsUnauthenticated(gate_->IsStill(still)));
+
+  const auto made = tokens_->Create("otto", "short", Role::kMember,
+                                    clock_.WallTime() + absl::Hours(1));
+  const Caller holder = *gate_->CallerFrom(kAddress, "Bearer " + made->text);
+  const uint64_t valid = gate_->generation();
+  clock_.Advance(absl::Hours(1));
+  EXPECT_NE(gate_->generation(), valid);
+  EXPECT_TRUE(absl::IsUnauthenticated(gate_->IsStill(holder)));
+
+  const Caller changed = Holder("ella", Role::kMember);
+  ASSERT_TRUE(
+      accounts_
+          ->SetUser(
+              {.name = "ella", .role = Role::kViewer, .project = "speech"})
+          .ok());
+  EXPECT_TRUE(absl::IsUnavailable(gate_->IsStill(changed)));
+  ASSERT_TRUE(accounts_->RemoveUser("ella", "").ok());
+  EXPECT_TRUE(absl::IsUnauthenticated(gate_->IsStill(changed)));
 }
 
 TEST_F(GateTest, WhoeverHasNoAccountIsToldWhatAnAdminTypes) {

@@ -40,6 +40,12 @@ constexpr Rule kRules[] = {
      Effect::kActs, "project"},
     {v1::RemoveProjectRequest::descriptor, Role::kAdmin, Subject::kServer,
      Effect::kActs, "project"},
+    {v1::ListTokensRequest::descriptor, Role::kNone, Subject::kServer,
+     Effect::kLooks, ""},
+    {v1::CreateTokenRequest::descriptor, Role::kNone, Subject::kServer,
+     Effect::kActs, "name"},
+    {v1::RevokeTokenRequest::descriptor, Role::kNone, Subject::kServer,
+     Effect::kActs, "token"},
 
     {v1::ExportCheckpointRequest::descriptor, Role::kMember, Subject::kServer,
      Effect::kActs, "source"},

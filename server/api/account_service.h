@@ -5,6 +5,7 @@
 #include "absl/status/statusor.h"
 #include "proto/roundhouse/v1/account.grpc.pb.h"
 #include "server/access/accounts.h"
+#include "server/access/tokens.h"
 #include "server/api/unary_call.h"
 #include "server/limits/limit_table.h"
 
@@ -16,12 +17,14 @@ absl::StatusOr<UserChange> FromProto(const v1::SetUserRequest& request);
 v1::User ToProto(const UserRecord& user);
 // With its members.
 v1::Project ToProto(const ProjectRecord& project, const AccountList& list);
+v1::Token ToProto(const TokenRecord& token);
 
 // Thread-safe.  Everything given must outlive the gRPC server.
 class AccountService final : public v1::AccountService::CallbackService {
  public:
-  AccountService(Accounts* accounts, LimitTable* limits, const CallDoor& door)
-      : accounts_(accounts), limits_(limits), door_(door) {}
+  AccountService(Accounts* accounts, Tokens* tokens, LimitTable* limits,
+                 const CallDoor& door)
+      : accounts_(accounts), tokens_(tokens), limits_(limits), door_(door) {}
 
   grpc::ServerUnaryReactor* WhoAmI(grpc::CallbackServerContext* context,
                                    const v1::WhoAmIRequest* request,
@@ -60,14 +63,34 @@ class AccountService final : public v1::AccountService::CallbackService {
   grpc::ServerUnaryReactor* ListAudit(grpc::CallbackServerContext* context,
                                       const v1::ListAuditRequest* request,
                                       v1::ListAuditResponse* response) override;
+  grpc::ServerUnaryReactor* ListTokens(
+      grpc::CallbackServerContext* context,
+      const v1::ListTokensRequest* request,
+      v1::ListTokensResponse* response) override;
+  grpc::ServerUnaryReactor* CreateToken(
+      grpc::CallbackServerContext* context,
+      const v1::CreateTokenRequest* request,
+      v1::CreateTokenResponse* response) override;
+  grpc::ServerUnaryReactor* RevokeToken(grpc::CallbackServerContext* context,
+                                        const v1::RevokeTokenRequest* request,
+                                        v1::Token* response) override;
 
  private:
   // Whether the caller is an admin when the change is made.
   MayChange AdminsOnly(const Caller& caller) const;
   absl::Status Set(const Caller& caller, const v1::SetUserRequest& request,
                    v1::User* response);
+  absl::Status Remove(const Caller& caller,
+                      const v1::RemoveUserRequest& request, v1::User* response);
+  absl::Status Create(const Caller& caller,
+                      const v1::CreateTokenRequest& request,
+                      v1::CreateTokenResponse* response);
+  absl::Status Revoke(const Caller& caller,
+                      const v1::RevokeTokenRequest& request,
+                      v1::Token* response);
 
   Accounts* const accounts_;
+  Tokens* const tokens_;
   LimitTable* const limits_;
   const CallDoor door_;
 };

@@ -76,9 +76,11 @@ PeerLimits LimitsOf(const ApiOptions& options) {
       std::min<rlim_t>(few, static_cast<rlim_t>(limits.connections)));
   limits.connections = most;
   limits.connections_admin = std::min(limits.connections_admin, most);
-  // Somebody else's fits beside one user's.
+  // Somebody else's fits beside one user's, or one address'.
   limits.connections_each =
       std::min(limits.connections_each, std::max(1, most / 2));
+  limits.connections_address =
+      std::min(limits.connections_address, std::max(1, most / 2));
   return limits;
 }
 
@@ -133,7 +135,7 @@ struct ApiServer::Parts {
       : store(to.store),
         limit_table(std::move(table)),
         peers(LimitsOf(options)),
-        gate(&peers, to.accounts, to.store),
+        gate(&peers, to.accounts, to.tokens, to.store),
         audit(to.store, AuditOptionsOf(options)),
         pump(&peers, options.stalled_reader_limit),
         calls{&gate, &work, &pump, &audit, &limits, options.unary_deadline},
@@ -144,7 +146,7 @@ struct ApiServer::Parts {
         models(to.models, to.sampler, calls),
         plans(to.planner, calls, &peers),
         system(to.jobs, to.store, to.doctor, calls),
-        accounts(to.accounts, limit_table.get(), calls),
+        accounts(to.accounts, to.tokens, limit_table.get(), calls),
         uploads(to.uploads, calls) {
     peers.LimitUnfinished(
         [this](uid_t uid) { return MostUnfinished(gate, limits, uid); });
@@ -176,8 +178,7 @@ absl::StatusOr<std::string> SocketPath(const std::string& listen) {
       absl::StartsWith(listen, "unix:@")) {
     return absl::InvalidArgumentError(absl::StrCat(
         "--listen: \"", listen,
-        "\" is not unix:PATH; there is no TCP listener until access tokens "
-        "exist"));
+        "\" is not unix:PATH; --listen-tls=HOST:PORT is for the network"));
   }
   std::string path(absl::StripPrefix(listen, "unix:"));
   if (absl::StartsWith(path, "///")) path = path.substr(2);
@@ -200,6 +201,9 @@ absl::StatusOr<std::unique_ptr<ApiServer>> ApiServer::Start(
   ASSIGN_OR_RETURN(auto limits, LimitTable::Load(backends.store));
   auto parts = std::make_unique<Parts>(options, backends, std::move(limits));
   ASSIGN_OR_RETURN(parts->door, FrontDoor::Listen(path, &parts->peers));
+  if (options.listen_tls.has_value()) {
+    RETURN_IF_ERROR(parts->door->ListenTls(*options.listen_tls, options.tls));
+  }
   StreamPump* const pump = &parts->pump;
   backends.store->SetListener([pump] { pump->StoreChanged(); });
 
@@ -240,6 +244,10 @@ absl::StatusOr<std::unique_ptr<ApiServer>> ApiServer::Start(
 
 std::shared_ptr<grpc::Channel> ApiServer::ChannelOfNobody() {
   return parts_->server->InProcessChannel({});
+}
+
+std::optional<HostPort> ApiServer::tls_address() const {
+  return parts_->door->tls_address();
 }
 
 void ApiServer::SetHealth(ApiHealth health) {

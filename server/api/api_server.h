@@ -1,20 +1,23 @@
 // The gRPC server: jobs, datasets, models, checkpoints, plans, accounts,
-// uploads, system, health and reflection on a Unix socket.
+// uploads, system, health and reflection on a Unix socket and, if an admin asks
+// for it, on a TLS port (server/door/front_door.h).
 //
-// There is no TCP listener: loopback is shared by every user of a machine, and
-// tokens do not exist yet.  The socket's mode is 0660; its folder decides who
-// gets in.
+// There is no other TCP listener: loopback is shared by every user of a
+// machine.  The socket's mode is 0660; its folder decides who gets in.
 #ifndef ROUNDHOUSE_SERVER_API_API_SERVER_H_
 #define ROUNDHOUSE_SERVER_API_API_SERVER_H_
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/host_port.h"
 #include "grpcpp/grpcpp.h"
 #include "server/access/accounts.h"
+#include "server/access/tokens.h"
 #include "server/api/job_engine.h"
 #include "server/api/sample_engine.h"
 #include "server/api/stream_pump.h"
@@ -27,6 +30,7 @@
 #include "server/planning/model_catalog.h"
 #include "server/planning/training_planner.h"
 #include "server/store/store.h"
+#include "server/tls/tls_context.h"
 #include "server/uploads/uploads.h"
 
 namespace roundhouse {
@@ -44,9 +48,11 @@ inline constexpr absl::Duration kKeepaliveTimeout = absl::Seconds(20);
 inline constexpr int kFewestConnections = 4;
 
 struct ApiOptions {
-  std::string listen;                // "unix:PATH"
-  std::string state_dir;             // Holds jobs/<uid>/.
-  ServerMetrics* metrics = nullptr;  // Told of each call; none: nobody is.
+  std::string listen;                  // "unix:PATH"
+  std::optional<HostPort> listen_tls;  // for TLS too, with what is below
+  const TlsContext* tls = nullptr;     // outlives the server
+  std::string state_dir;               // Holds jobs/<uid>/.
+  ServerMetrics* metrics = nullptr;    // Told of each call; none: nobody is.
   // Whether what the store is told will be found again: asked before and after
   // a job is stored, from any thread; its error is the answer.
   std::function<absl::Status()> check_kept = [] { return absl::OkStatus(); };
@@ -65,6 +71,7 @@ struct ApiBackends {
   JobEngine* jobs = nullptr;
   JobStore* store = nullptr;
   Accounts* accounts = nullptr;
+  Tokens* tokens = nullptr;
   DatasetInspector* datasets = nullptr;
   const ModelCatalog* models = nullptr;
   SampleEngine* sampler = nullptr;
@@ -91,6 +98,8 @@ class ApiServer {
   ApiServer(const ApiServer&) = delete;
   ApiServer& operator=(const ApiServer&) = delete;
 
+  // Where TLS is listened for, with the port that it is; nullopt: nowhere.
+  std::optional<HostPort> tls_address() const;
   // For tests: a channel past the front door.  Nobody knows who calls over it,
   // so whatever does something for a caller refuses.
   std::shared_ptr<grpc::Channel> ChannelOfNobody();

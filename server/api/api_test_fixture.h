@@ -81,6 +81,7 @@ class ApiTestFixture : public testing::Test {
     store_ = *std::move(store);
     accounts_ = *Accounts::Load(store_.get());
     uploads_ = *Uploads::Open({.state_dir = dir_}, store_.get());
+    tokens_ = *Tokens::Load(store_.get());
     engine_ = std::make_unique<FakeEngine>(store_.get());
     StartInspector();
     std::filesystem::create_directories(dir_ / "models");
@@ -122,6 +123,7 @@ class ApiTestFixture : public testing::Test {
     return {.jobs = engine_.get(),
             .store = store_.get(),
             .accounts = accounts_.get(),
+            .tokens = tokens_.get(),
             .datasets = inspector_.get(),
             .models = catalog_.get(),
             .sampler = &sampler_,
@@ -168,6 +170,7 @@ class ApiTestFixture : public testing::Test {
     loop_.reset();
     engine_.reset();
     uploads_.reset();
+    tokens_.reset();
     accounts_.reset();
     store_.reset();
   }
@@ -217,6 +220,7 @@ class ApiTestFixture : public testing::Test {
   std::unique_ptr<JobStore> store_;
   std::unique_ptr<Accounts> accounts_;
   std::unique_ptr<Uploads> uploads_;
+  std::unique_ptr<Tokens> tokens_;
   std::unique_ptr<FakeEngine> engine_;
   // So many submits reach a state directory that is there.
   std::atomic<int> kept_submits_ = std::numeric_limits<int>::max();

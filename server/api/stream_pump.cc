@@ -22,13 +22,13 @@ absl::Status TooMany(const char* have, size_t count, absl::string_view what) {
 
 StreamPlace& StreamPlace::operator=(StreamPlace&& other) noexcept {
   std::swap(pump_, other.pump_);
-  std::swap(uid_, other.uid_);
+  std::swap(peer_, other.peer_);
   std::swap(kind_, other.kind_);
   return *this;
 }
 
 StreamPlace::~StreamPlace() {
-  if (pump_ != nullptr) pump_->GiveBack(uid_, kind_);
+  if (pump_ != nullptr) pump_->GiveBack(peer_, kind_);
 }
 
 StreamPump::StreamPump(const Peers* peers, absl::Duration patience)
@@ -51,14 +51,15 @@ void StreamPump::Stop() {
 
 absl::StatusOr<StreamPlace> StreamPump::Take(
     const grpc::ServerContextBase& context, StreamKind kind) {
-  ASSIGN_OR_RETURN(const uid_t uid, peers_->UidOf(context));
-  return Take(uid, kind);
+  ASSIGN_OR_RETURN(const Peer peer, peers_->PeerOf(context));
+  return Take(peer, kind);
 }
 
-absl::StatusOr<StreamPlace> StreamPump::Take(uid_t uid, StreamKind kind) {
+absl::StatusOr<StreamPlace> StreamPump::Take(const Peer& peer,
+                                             StreamKind kind) {
   const auto index = static_cast<size_t>(kind);
   MutexLock lock(mutex_);
-  const auto found = shares_.find(uid);
+  const auto found = shares_.find(peer);
   const Share has = found == shares_.end() ? Share() : found->second;
   if (has.all >= kMaxStreamsEach) {
     return TooMany("you have ", has.all, " streams open");
@@ -71,16 +72,16 @@ absl::StatusOr<StreamPlace> StreamPump::Take(uid_t uid, StreamKind kind) {
     return absl::ResourceExhaustedError(absl::StrCat(
         kMaxStreams, " streams are open, the most in all; try again later"));
   }
-  Share& share = shares_[uid];
+  Share& share = shares_[peer];
   ++share.all;
   ++share.of_kind[index];
   ++places_;
-  return StreamPlace(this, uid, kind);
+  return StreamPlace(this, peer, kind);
 }
 
-void StreamPump::GiveBack(uid_t uid, StreamKind kind) {
+void StreamPump::GiveBack(const Peer& peer, StreamKind kind) {
   MutexLock lock(mutex_);
-  const auto found = shares_.find(uid);
+  const auto found = shares_.find(peer);
   ROUNDHOUSE_CHECK(found != shares_.end());
   --found->second.of_kind[static_cast<size_t>(kind)];
   --places_;

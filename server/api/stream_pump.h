@@ -10,8 +10,6 @@
 #ifndef ROUNDHOUSE_SERVER_API_STREAM_PUMP_H_
 #define ROUNDHOUSE_SERVER_API_STREAM_PUMP_H_
 
-#include <sys/types.h>
-
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -68,11 +66,11 @@ class StreamPlace {
 
  private:
   friend class StreamPump;
-  StreamPlace(StreamPump* pump, uid_t uid, StreamKind kind)
-      : pump_(pump), uid_(uid), kind_(kind) {}
+  StreamPlace(StreamPump* pump, const Peer& peer, StreamKind kind)
+      : pump_(pump), peer_(peer), kind_(kind) {}
 
   StreamPump* pump_ = nullptr;
-  uid_t uid_ = 0;
+  Peer peer_;
   StreamKind kind_ = StreamKind::kFollow;
 };
 
@@ -92,7 +90,7 @@ class StreamPump {
   // together have none.
   absl::StatusOr<StreamPlace> Take(const grpc::ServerContextBase& context,
                                    StreamKind kind);
-  absl::StatusOr<StreamPlace> Take(uid_t uid, StreamKind kind);
+  absl::StatusOr<StreamPlace> Take(const Peer& peer, StreamKind kind);
   absl::Duration patience() const { return patience_; }
   // Keeps the stream until Remove.
   void Add(std::shared_ptr<PumpedStream> stream);
@@ -114,7 +112,7 @@ class StreamPump {
     std::array<size_t, kStreamKinds> of_kind = {};
   };
 
-  void GiveBack(uid_t uid, StreamKind kind);
+  void GiveBack(const Peer& peer, StreamKind kind);
   void Loop();
 
   const Peers* const peers_;
@@ -122,8 +120,8 @@ class StreamPump {
   std::atomic<uint64_t> changes_ = 1;
   Mutex mutex_;
   CondVar changed_;
-  // Users who have streams.
-  std::map<uid_t, Share> shares_ ABSL_GUARDED_BY(mutex_);
+  // Who has streams.
+  std::map<Peer, Share> shares_ ABSL_GUARDED_BY(mutex_);
   size_t places_ ABSL_GUARDED_BY(mutex_) = 0;  // Taken.
   std::map<PumpedStream*, std::shared_ptr<PumpedStream>> streams_
       ABSL_GUARDED_BY(mutex_);

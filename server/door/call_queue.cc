@@ -28,24 +28,24 @@ void CallQueue::Stop() {
 
 absl::Status CallQueue::Run(const grpc::ServerContextBase& context,
                             std::function<void()> work) {
-  ASSIGN_OR_RETURN(const uid_t uid, peers_->UidOf(context));
-  return Run(uid, std::move(work));
+  ASSIGN_OR_RETURN(const Peer peer, peers_->PeerOf(context));
+  return Run(peer, std::move(work));
 }
 
-absl::Status CallQueue::Run(uid_t uid, std::function<void()> work) {
+absl::Status CallQueue::Run(const Peer& peer, std::function<void()> work) {
   {
     MutexLock lock(mutex_);
     if (stop_ || waiting_ >= limits_.waiting) {
       return absl::UnavailableError("the server is busy; try again");
     }
-    std::deque<std::function<void()>>& calls = calls_[uid];
+    std::deque<std::function<void()>>& calls = calls_[peer];
     if (calls.size() >= limits_.waiting_each) {
       return absl::UnavailableError(
           absl::StrCat("you have ", calls.size(),
                        " such calls waiting, the most of a user; try again "
                        "when some are answered"));
     }
-    if (calls.empty()) turns_.push_back(uid);
+    if (calls.empty()) turns_.push_back(peer);
     calls.push_back(std::move(work));
     ++waiting_;
   }
@@ -54,16 +54,16 @@ absl::Status CallQueue::Run(uid_t uid, std::function<void()> work) {
 }
 
 std::function<void()> CallQueue::TakeNext() {
-  const uid_t uid = turns_.front();
+  const Peer peer = std::move(turns_.front());
   turns_.pop_front();
-  const auto calls = calls_.find(uid);
+  const auto calls = calls_.find(peer);
   std::function<void()> work = std::move(calls->second.front());
   calls->second.pop_front();
   --waiting_;
   if (calls->second.empty()) {
     calls_.erase(calls);
   } else {
-    turns_.push_back(uid);
+    turns_.push_back(peer);
   }
   return work;
 }

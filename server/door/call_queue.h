@@ -1,14 +1,13 @@
 // Where unary calls are carried out: a few threads that may wait for the disk,
-// where gRPC's own must not, and a queue that users share.
+// where gRPC's own must not, and a queue that users share, and addresses
+// (peer.h).
 //
-// Users take turns, so whoever asks for one thing does not wait behind somebody
+// They take turns, so whoever asks for one thing does not wait behind somebody
 // else's hundred.  Of one user, calls are begun in the order given.
 //
 // Thread-safe.
 #ifndef ROUNDHOUSE_SERVER_DOOR_CALL_QUEUE_H_
 #define ROUNDHOUSE_SERVER_DOOR_CALL_QUEUE_H_
-
-#include <sys/types.h>
 
 #include <cstddef>
 #include <deque>
@@ -44,7 +43,7 @@ class CallQueue {
   // too many calls waiting, or all together have.
   absl::Status Run(const grpc::ServerContextBase& context,
                    std::function<void()> work);
-  absl::Status Run(uid_t uid, std::function<void()> work);
+  absl::Status Run(const Peer& peer, std::function<void()> work);
   // Runs what waits, then joins.  Further work is refused.
   void Stop();
 
@@ -57,9 +56,9 @@ class CallQueue {
   const CallQueueLimits limits_;
   Mutex mutex_;
   CondVar changed_;
-  // Users with calls that wait, whose turn is first.
-  std::deque<uid_t> turns_ ABSL_GUARDED_BY(mutex_);
-  std::map<uid_t, std::deque<std::function<void()>>> calls_
+  // Who has calls that wait, whose turn is first.
+  std::deque<Peer> turns_ ABSL_GUARDED_BY(mutex_);
+  std::map<Peer, std::deque<std::function<void()>>> calls_
       ABSL_GUARDED_BY(mutex_);
   size_t waiting_ ABSL_GUARDED_BY(mutex_) = 0;
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;

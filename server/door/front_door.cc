@@ -1,6 +1,8 @@
 #include "server/door/front_door.h"
 
 #include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -28,7 +30,9 @@ constexpr int kBacklog = 1024;  // a full one refuses whoever comes
 constexpr int kEventsAtOnce = 64;
 constexpr int kAcceptsAtOnce = 16;
 constexpr uint64_t kWakeKey = 0;
-constexpr uint64_t kListenerKey = 1;  // connections begin at 2 * 1
+constexpr uint64_t kListenerKey = 1;
+constexpr uint64_t kTlsListenerKey = 2;
+constexpr uint64_t kFirstConnection = 2;  // its keys are 4 and 5
 // How often bytes that wait for a user's share are tried again.
 constexpr absl::Duration kTick = absl::Milliseconds(10);
 constexpr absl::Duration kCheckInterval = absl::Seconds(1);
@@ -117,6 +121,14 @@ absl::Status ClearSocketPath(const std::string& path) {
   return absl::OkStatus();
 }
 
+// OpenSSL writes as one writes to files: to whoever is gone, that is a signal.
+void BlockPipeSignal() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGPIPE);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+}
+
 Descriptor SpareDescriptor() {
   return Descriptor(open("/dev/null", O_RDONLY | O_CLOEXEC));
 }
@@ -124,7 +136,21 @@ Descriptor SpareDescriptor() {
 }  // namespace
 
 FrontDoor::FrontDoor(std::string path, Peers* peers, const Clock& clock)
-    : path_(std::move(path)), peers_(peers), clock_(clock) {}
+    : path_(std::move(path)),
+      peers_(peers),
+      clock_(clock),
+      next_connection_(kFirstConnection) {}
+
+absl::Status FrontDoor::ListenTls(const HostPort& address,
+                                  const TlsContext* context) {
+  ASSIGN_OR_RETURN(tls_, TlsEntrance::Listen(address, context, peers_));
+  return absl::OkStatus();
+}
+
+std::optional<HostPort> FrontDoor::tls_address() const {
+  if (tls_ == nullptr) return std::nullopt;
+  return tls_->address();
+}
 
 absl::StatusOr<std::unique_ptr<FrontDoor>> FrontDoor::Listen(
     const std::string& path, Peers* peers, const Clock& clock) {
@@ -209,7 +235,8 @@ void FrontDoor::Stop() {
 FrontDoor::~FrontDoor() { Stop(); }
 
 void FrontDoor::Loop() {
-  WatchListener();
+  BlockPipeSignal();
+  WatchListeners();
   while (!stop_) {
     const absl::Duration patience =
         !waiting_.empty() ? kTick
@@ -223,12 +250,14 @@ void FrontDoor::Loop() {
       HandleEvent(events[i].data.u64, events[i].events, now);
     }
     if (stop_accepting_ && !accepting_stopped_.HasBeenNotified()) {
-      IgnoreListener();
+      IgnoreListeners();
       listener_ = Descriptor();
+      if (tls_ != nullptr) tls_->StopListening();
       accepting_stopped_.Notify();
     }
     Tick(now);
   }
+  relays_.clear();
 }
 
 void FrontDoor::HandleEvent(uint64_t key, uint32_t events, absl::Time now) {
@@ -237,8 +266,14 @@ void FrontDoor::HandleEvent(uint64_t key, uint32_t events, absl::Time now) {
     if (read(wake_.get(), &ignored, sizeof(ignored)) < 0) return;
     return;
   }
-  if (key == kListenerKey) return Accept(now);
+  if (key == kListenerKey) return Accept(listener_.get(), now);
+  if (key == kTlsListenerKey) return Accept(tls_->listener(), now);
   const uint64_t connection = key / 2;
+  if (tls_ != nullptr && tls_->Has(key)) {
+    std::optional<TlsEntrance::Guest> guest = tls_->GoOn(key);
+    if (!guest.has_value()) return;
+    return BeginRelay(connection, guest->peer, std::move(guest->stream), now);
+  }
   const auto found = relays_.find(connection);
   if (found == relays_.end()) return;  // ended by an event before
   Relay& relay = *found->second;
@@ -263,44 +298,70 @@ void FrontDoor::Tick(absl::Time now) {
     }
   }
   if (!listening_ && listener_.get() >= 0 && now >= accept_again_) {
-    WatchListener();
+    WatchListeners();
   }
   if (now < next_check_) return;
   next_check_ = now + kCheckInterval;
+  if (tls_ != nullptr) tls_->EndSlow(now);
   std::erase_if(relays_, [now](const auto& relay) {
     return !relay.second->Behaves(now);
   });
 }
 
-void FrontDoor::WatchListener() {
+void FrontDoor::WatchListeners() {
   if (listening_ || listener_.get() < 0) return;
   struct epoll_event event = {};
   event.events = EPOLLIN;
   event.data.u64 = kListenerKey;
   listening_ =
       epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, listener_.get(), &event) == 0;
+  if (tls_ == nullptr) return;
+  event.data.u64 = kTlsListenerKey;
+  (void)epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, tls_->listener(), &event);
 }
 
-void FrontDoor::IgnoreListener() {
+void FrontDoor::IgnoreListeners() {
   if (!listening_ || listener_.get() < 0) return;
   listening_ =
       epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, listener_.get(), nullptr) != 0;
+  if (tls_ == nullptr) return;
+  (void)epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, tls_->listener(), nullptr);
 }
 
-void FrontDoor::Accept(absl::Time now) {
+void FrontDoor::Accept(int listener, absl::Time now) {
   for (int i = 0; i < kAcceptsAtOnce; ++i) {
-    Descriptor client(accept4(listener_.get(), nullptr, nullptr,
-                              SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (client.get() >= 0) {
+    struct sockaddr_storage address = {};
+    socklen_t bytes = sizeof(address);
+    Descriptor client(accept4(listener,
+                              reinterpret_cast<struct sockaddr*>(&address),
+                              &bytes, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (client.get() >= 0 && listener == listener_.get()) {
       LetIn(std::move(client), now);
+      continue;
+    }
+    if (client.get() >= 0) {
+      ShakeHands(std::move(client), address, now);
       continue;
     }
     if (errno == EMFILE || errno == ENFILE || errno == ENOMEM ||
         errno == ENOBUFS) {
-      OutOfDescriptors(now);
+      OutOfDescriptors(listener, now);
     }
     return;
   }
+}
+
+void FrontDoor::ShakeHands(Descriptor client,
+                           const struct sockaddr_storage& address,
+                           absl::Time now) {
+  const absl::Status begun =
+      tls_->Begin(epoll_.get(), 2 * next_connection_, std::move(client),
+                  Peer::OfAddress(address), now);
+  if (begun.ok()) {
+    ++next_connection_;
+    return;
+  }
+  Warn(absl::StrCat("a connection was refused: ", begun.message()), now);
 }
 
 void FrontDoor::LetIn(Descriptor client, absl::Time now) {
@@ -315,16 +376,25 @@ void FrontDoor::LetIn(Descriptor client, absl::Time now) {
     return Warn(absl::StrCat("a connection was refused: ", entered.message()),
                 now);
   }
+  BeginRelay(next_connection_++, caller.uid,
+             std::make_unique<OwnedStream>(std::move(client)), now);
+}
+
+void FrontDoor::BeginRelay(uint64_t connection, const Peer& peer,
+                           std::unique_ptr<ByteStream> client, absl::Time now) {
+  // gRPC must be given nobody while it shuts down.
+  const bool late = stop_accepting_;
   int pair[2];
-  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0,
-                 pair) != 0) {
-    peers_->Leave(caller.uid);
-    client = Descriptor();
-    return OutOfDescriptors(now);
+  if (late || socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0,
+                         pair) != 0) {
+    peers_->Leave(peer);
+    client.reset();
+    if (late) return;
+    return OutOfDescriptors(
+        peer.uid.has_value() ? listener_.get() : tls_->listener(), now);
   }
-  const uint64_t connection = next_connection_++;
   relays_.emplace(connection, std::make_unique<Relay>(
-                                  peers_, epoll_.get(), connection, caller.uid,
+                                  peers_, epoll_.get(), connection, peer,
                                   Relay::Ends{.client = std::move(client),
                                               .server = Descriptor(pair[0]),
                                               .grpc = pair[1]},
@@ -333,12 +403,11 @@ void FrontDoor::LetIn(Descriptor client, absl::Time now) {
 }
 
 // Whoever waits is refused, not left waiting, and the loop does not spin.
-void FrontDoor::OutOfDescriptors(absl::Time now) {
+void FrontDoor::OutOfDescriptors(int listener, absl::Time now) {
   spare_ = Descriptor();
-  Descriptor(
-      accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  Descriptor(accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
   spare_ = SpareDescriptor();
-  IgnoreListener();
+  IgnoreListeners();
   accept_again_ = now + kAcceptPause;
   Warn(
       "a connection was refused: this process has no descriptors left; "

@@ -1,14 +1,15 @@
-// The API's Unix socket: listens, sees who connects, and passes bytes on to
-// gRPC over a pair of sockets, as many calls a second as Peers allows.
+// The API's Unix socket and, if an admin asks for it, a TLS port: listens, sees
+// who connects, and passes bytes on to gRPC over a pair of sockets, as many
+// calls a second as Peers allows.
 //
 // gRPC reads whatever comes as fast as it comes and keeps 20 kB for each call
 // that begins, also for one that is reset at once; so what may not go on waits
 // here, where the client's own socket buffer fills, or ends the connection.
 //
-//   client <-> FrontDoor (counts frames) <-> pair <-> gRPC
+//   client <-> FrontDoor (ends TLS, counts frames) <-> pair <-> gRPC
 //
-// One thread does all of it.  Listen, Start, StopAccepting and Stop are called
-// from one other thread, in this order.
+// One thread does all of it.  Listen, ListenTls, Start, StopAccepting and Stop
+// are called from one other thread, in this order.
 #ifndef ROUNDHOUSE_SERVER_DOOR_FRONT_DOOR_H_
 #define ROUNDHOUSE_SERVER_DOOR_FRONT_DOOR_H_
 
@@ -19,6 +20,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -29,8 +31,14 @@
 #include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/files/descriptor.h"
+#include "base/host_port.h"
+#include "server/door/byte_stream.h"
 #include "server/door/peers.h"
 #include "server/door/relay.h"
+#include "server/door/tls_entrance.h"
+#include "server/tls/tls_context.h"
+
+struct sockaddr_storage;
 
 namespace roundhouse {
 
@@ -60,6 +68,12 @@ class FrontDoor {
   FrontDoor(const FrontDoor&) = delete;
   FrontDoor& operator=(const FrontDoor&) = delete;
 
+  // Listens on a TCP port too, for TLS alone; `context` outlives the door.
+  // kInvalidArgument names the flag.
+  absl::Status ListenTls(const HostPort& address, const TlsContext* context);
+  // With the port that it is; nullopt: no TLS.
+  std::optional<HostPort> tls_address() const;
+
   // Clients that connected since Listen are let in now.
   void Start(Serve serve);
   // Nobody is given to `serve` after it returns; connections go on.  The
@@ -75,12 +89,18 @@ class FrontDoor {
   void HandleEvent(uint64_t key, uint32_t events, absl::Time now);
   // What waits for time to pass.
   void Tick(absl::Time now);
-  void Accept(absl::Time now);
+  void Accept(int listener, absl::Time now);
   void LetIn(Descriptor client, absl::Time now);
-  void OutOfDescriptors(absl::Time now);
+  void ShakeHands(Descriptor client, const struct sockaddr_storage& address,
+                  absl::Time now);
+  // `peer` has entered; he leaves where there are no descriptors for him.
+  void BeginRelay(uint64_t connection, const Peer& peer,
+                  std::unique_ptr<ByteStream> client, absl::Time now);
+  void OutOfDescriptors(int listener, absl::Time now);
   void Warn(const std::string& text, absl::Time now);
-  void WatchListener();
-  void IgnoreListener();
+  // The sockets that listen.
+  void WatchListeners();
+  void IgnoreListeners();
   void Wake();
 
   const std::string path_;
@@ -88,7 +108,8 @@ class FrontDoor {
   const Clock& clock_;
   Serve serve_;
   Descriptor listener_;
-  uint64_t socket_file_ = 0;  // inode
+  std::unique_ptr<TlsEntrance> tls_;  // null: none
+  uint64_t socket_file_ = 0;          // inode
   Descriptor epoll_;
   Descriptor wake_;   // eventfd
   Descriptor spare_;  // given up to refuse somebody when there is no other
@@ -101,7 +122,7 @@ class FrontDoor {
   absl::Time next_check_ = absl::InfinitePast();
   std::set<uint64_t> waiting_;  // connections whose bytes may not go on yet
   absl::Time next_warning_ = absl::InfinitePast();
-  uint64_t next_connection_ = 1;
+  uint64_t next_connection_;
   std::map<uint64_t, std::unique_ptr<Relay>> relays_;  // by connection
   std::thread thread_;
 };

@@ -149,7 +149,7 @@ TEST_F(FrontDoorTest, BytesPassBothWaysAndTheCallerIsKnown) {
   Open();
   const int client = Connect();
   const int server = Served(0);
-  EXPECT_EQ(*peers_->UidOf(absl::StrCat("fd:", server)), geteuid());
+  EXPECT_EQ(*peers_->PeerOf(absl::StrCat("fd:", server)), geteuid());
   const std::string sent = kPreface + Settings() + Call();
   Send(client, sent);
   EXPECT_EQ(Receive(server, sent.size()), sent);
@@ -187,7 +187,7 @@ TEST_F(FrontDoorTest, EitherEndsTheConnection) {
   const int second_server = Served(1);
   shutdown(second, SHUT_RDWR);
   EXPECT_EQ(Receive(second_server, 1), "");
-  EXPECT_FALSE(peers_->UidOf(absl::StrCat("fd:", second_server)).ok());
+  EXPECT_FALSE(peers_->PeerOf(absl::StrCat("fd:", second_server)).ok());
 }
 
 TEST_F(FrontDoorTest, AllOfAServersLastWordsReachAClientThatTalks) {
@@ -278,6 +278,29 @@ TEST_F(FrontDoorTest, CallsBeyondAUsersShareWait) {
 TEST_F(FrontDoorTest, FramesBeyondAConnectionsShareWait) {
   Open({.connection_frames = 4});
   ExpectFourASecond(Settings());
+}
+
+// An upload is limited by its bytes, not by its frames.
+TEST_F(FrontDoorTest, LargeFramesOfDataAreNotCountedAsFrames) {
+  Open({.connection_frames = 4});
+  const int client = Connect();
+  const int server = Served(0);
+  // DATA of kLargeFrameBytes, of stream 1.
+  static_assert(kLargeFrameBytes == 0x2000);
+  const std::string large =
+      std::string("\0\x20\0\0\0\0\0\0\1", 9) + std::string(0x2000, 'x');
+  std::string sent = kPreface + Call();
+  for (int i = 0; i < 20; ++i) sent += large;
+  Send(client, sent);
+  EXPECT_EQ(Receive(server, sent.size()) == sent, true);
+  // Smaller ones are: three more of the four, and then no other.
+  const std::string small = std::string("\0\0\1\0\0\0\0\0\1x", 10);
+  Send(client, small + small + small + small);
+  EXPECT_EQ(Receive(server, 3 * small.size()).size(), 3 * small.size());
+  Send(server, "x");
+  EXPECT_EQ(Receive(client, 1), "x");
+  char none;
+  EXPECT_LT(recv(server, &none, 1, MSG_DONTWAIT), 0);
 }
 
 TEST_F(FrontDoorTest, WhoSaysNothingIsCutOff) {

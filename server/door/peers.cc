@@ -1,7 +1,5 @@
 #include "server/door/peers.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 
 #include "absl/strings/numbers.h"
@@ -12,44 +10,51 @@
 namespace roundhouse {
 namespace {
 
-constexpr size_t kMaxUsersKept = 1024;
+constexpr size_t kMaxSharesKept = 1024;
 
 }  // namespace
 
-absl::Status Peers::Enter(uid_t uid, absl::Time now) {
+int Peers::MostConnections(const Peer& peer) const {
+  if (!peer.uid.has_value()) return limits_.connections_address;
+  return IsTrusted(*peer.uid) ? limits_.connections_admin
+                              : limits_.connections_each;
+}
+
+absl::Status Peers::Enter(const Peer& peer, absl::Time now) {
   MutexLock lock(mutex_);
   if (connections_ >= limits_.connections) {
     return absl::ResourceExhaustedError(absl::StrCat(
         limits_.connections, " connections are open, the most in all"));
   }
-  const int most =
-      IsTrusted(uid) ? limits_.connections_admin : limits_.connections_each;
-  const auto found = users_.find(uid);
-  if (found != users_.end() && found->second.connections >= most) {
+  const int most = MostConnections(peer);
+  const auto found = shares_.find(peer);
+  if (found != shares_.end() && found->second.connections >= most) {
     return absl::ResourceExhaustedError(absl::StrCat(
-        "user ", uid, " has ", most, " connections open, the most of a user"));
+        peer.Text(), " has ", most, " connections open, the most of ",
+        peer.uid.has_value() ? "a user" : "an address"));
   }
-  const auto user =
-      users_.emplace(uid, User{.calls = TokenBucket(limits_.user_calls, now)});
-  ++user.first->second.connections;
+  const auto share = shares_.emplace(
+      peer, Share{.calls = TokenBucket(limits_.user_calls, now),
+                  .handshakes = TokenBucket(limits_.address_handshakes, now)});
+  ++share.first->second.connections;
   ++connections_;
   return absl::OkStatus();
 }
 
-void Peers::Leave(uid_t uid) {
+void Peers::Leave(const Peer& peer) {
   MutexLock lock(mutex_);
-  const auto user = users_.find(uid);
-  ROUNDHOUSE_CHECK(user != users_.end());
+  const auto share = shares_.find(peer);
+  ROUNDHOUSE_CHECK(share != shares_.end());
   --connections_;
-  // A user who comes back has no more calls than before.
-  if (--user->second.connections == 0 && users_.size() > kMaxUsersKept) {
-    users_.erase(user);
+  // Whoever comes back has no more calls than before.
+  if (--share->second.connections == 0 && shares_.size() > kMaxSharesKept) {
+    shares_.erase(share);
   }
 }
 
-void Peers::Note(int fd, uid_t uid, uint64_t connection) {
+void Peers::Note(int fd, const Peer& peer, uint64_t connection) {
   MutexLock lock(mutex_);
-  noted_[fd] = {.uid = uid, .connection = connection};
+  noted_[fd] = {.peer = peer, .connection = connection};
 }
 
 void Peers::Forget(int fd, uint64_t connection) {
@@ -59,59 +64,66 @@ void Peers::Forget(int fd, uint64_t connection) {
   noted_.erase(found);
 }
 
-bool Peers::MayBeginCall(uid_t uid, absl::Time now) {
+bool Peers::MayBeginCall(const Peer& peer, absl::Time now) {
   MutexLock lock(mutex_);
-  const auto user = users_.find(uid);
-  return user != users_.end() && user->second.calls.Take(now);
+  const auto share = shares_.find(peer);
+  return share != shares_.end() && share->second.calls.Take(now);
 }
 
-bool Peers::AddUnfinished(uid_t uid, uint64_t bytes) {
-  const uint64_t most =
-      std::min(limits_.user_unfinished_bytes,
-               most_unfinished_(uid).value_or(limits_.user_unfinished_bytes));
+bool Peers::MayBeginHandshake(const Peer& peer, absl::Time now) {
   MutexLock lock(mutex_);
-  const auto user = users_.find(uid);
-  if (user == users_.end()) return false;
-  const uint64_t sum = user->second.unfinished_bytes + bytes;
+  const auto share = shares_.find(peer);
+  return share != shares_.end() && share->second.handshakes.Take(now);
+}
+
+bool Peers::AddUnfinished(const Peer& peer, uint64_t bytes) {
+  uint64_t most = limits_.address_unfinished_bytes;
+  if (peer.uid.has_value()) {
+    most = limits_.user_unfinished_bytes;
+    most = std::min(most, most_unfinished_(*peer.uid).value_or(most));
+  }
+  MutexLock lock(mutex_);
+  const auto share = shares_.find(peer);
+  if (share == shares_.end()) return false;
+  const uint64_t sum = share->second.unfinished_bytes + bytes;
   if (sum > most) return false;
-  user->second.unfinished_bytes = sum;
+  share->second.unfinished_bytes = sum;
   return true;
 }
 
-void Peers::TakeBackUnfinished(uid_t uid, uint64_t bytes) {
+void Peers::TakeBackUnfinished(const Peer& peer, uint64_t bytes) {
   MutexLock lock(mutex_);
-  const auto user = users_.find(uid);
-  ROUNDHOUSE_CHECK(user != users_.end() &&
-                   user->second.unfinished_bytes >= bytes);
-  user->second.unfinished_bytes -= bytes;
+  const auto share = shares_.find(peer);
+  ROUNDHOUSE_CHECK(share != shares_.end() &&
+                   share->second.unfinished_bytes >= bytes);
+  share->second.unfinished_bytes -= bytes;
 }
 
-absl::StatusOr<uid_t> Peers::UidOf(absl::string_view peer) const {
+absl::StatusOr<Peer> Peers::PeerOf(absl::string_view connection) const {
   int fd = -1;
-  if (absl::ConsumePrefix(&peer, "fd:") && absl::SimpleAtoi(peer, &fd)) {
+  if (absl::ConsumePrefix(&connection, "fd:") &&
+      absl::SimpleAtoi(connection, &fd)) {
     MutexLock lock(mutex_);
     const auto found = noted_.find(fd);
-    if (found != noted_.end()) return found->second.uid;
+    if (found != noted_.end()) return found->second.peer;
   }
   return absl::UnauthenticatedError("it is not known whose connection this is");
 }
 
-absl::StatusOr<uid_t> Peers::UidOf(
+absl::StatusOr<Peer> Peers::PeerOf(
     const grpc::ServerContextBase& context) const {
-  return UidOf(context.peer());
+  return PeerOf(context.peer());
 }
 
 std::string Peers::AddressOf(const grpc::ServerContextBase& context) const {
-  return UidOf(context).ok() ? "unix" : "unknown";
+  const absl::StatusOr<Peer> peer = PeerOf(context);
+  if (!peer.ok()) return "unknown";
+  return peer->uid.has_value() ? "unix" : peer->address;
 }
 
 int Peers::connections() const {
   MutexLock lock(mutex_);
   return connections_;
 }
-
-bool IsTrusted(uid_t uid) { return uid == 0 || uid == geteuid(); }
-
-std::string PrincipalOf(uid_t uid) { return absl::StrCat("uid:", uid); }
 
 }  // namespace roundhouse

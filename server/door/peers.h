@@ -1,15 +1,13 @@
-// Who is connected: which user is behind each connection of the API's socket,
-// how many each may have, and how fast each may begin calls.
+// Who is connected: which user or address (peer.h) is behind each connection of
+// the API, how many each may have, and how fast each may begin calls.
 //
 // gRPC names a connection that it was given by its descriptor ("fd:7"), and
-// keeps the descriptor while a call of it lives; so the name leads to the user.
+// keeps the descriptor while a call of it lives; so the name leads to the peer.
 // A call from a connection that is not noted here is nobody's and is refused.
 //
 // Thread-safe.
 #ifndef ROUNDHOUSE_SERVER_DOOR_PEERS_H_
 #define ROUNDHOUSE_SERVER_DOOR_PEERS_H_
-
-#include <sys/types.h>
 
 #include <cstdint>
 #include <functional>
@@ -24,6 +22,7 @@
 #include "absl/time/time.h"
 #include "base/mutex.h"
 #include "grpcpp/grpcpp.h"
+#include "server/door/peer.h"
 #include "server/door/token_bucket.h"
 
 namespace roundhouse {
@@ -33,8 +32,10 @@ struct PeerLimits {
   int connections_each = 64;  // of a user
   // For root and the daemon's own user.
   int connections_admin = 256;
-  // Calls that a connection, and all of a user's, begin in a second; more have
-  // to wait.
+  // For an address, from which a whole lab may come.
+  int connections_address = 256;
+  // Calls that a connection, and all of a user's or an address', begin in a
+  // second; more have to wait.
   double connection_calls = 500;
   double user_calls = 1000;
   // Calls that a connection resets in a second; one that resets more is closed.
@@ -42,9 +43,16 @@ struct PeerLimits {
   // Bytes of a user's requests that are not whole yet: gRPC keeps them.  The
   // connection that goes beyond is closed.
   uint64_t user_unfinished_bytes = 8 << 20;
+  uint64_t address_unfinished_bytes = 32 << 20;
   // Frames of any kind that a connection sends in a second; more have to wait.
+  // DATA frames of kLargeFrameBytes or more are not among them.
   double connection_frames = 10'000;
+  // TLS handshakes that an address begins in a second; more are refused.
+  double address_handshakes = 50;
 };
+
+// A DATA frame of as many bytes carries a request that is large, not many.
+inline constexpr uint32_t kLargeFrameBytes = 8 << 10;
 
 // Descriptors that a connection takes: its own and a pair of ours.
 inline constexpr int kDescriptorsOfConnection = 3;
@@ -57,18 +65,20 @@ class Peers {
 
   const PeerLimits& limits() const { return limits_; }
 
-  // A connection of `uid` begins.  kResourceExhausted, saying which limit, when
-  // it may not.  Each one admitted is given back by Leave.
-  absl::Status Enter(uid_t uid, absl::Time now);
-  void Leave(uid_t uid);
+  // A connection of `peer` begins.  kResourceExhausted, saying which limit,
+  // when it may not.  Each one admitted is given back by Leave.
+  absl::Status Enter(const Peer& peer, absl::Time now);
+  void Leave(const Peer& peer);
 
   // gRPC has the connection as `fd` from now on, until Forget with the same
   // `connection` or another Note of the descriptor.
-  void Note(int fd, uid_t uid, uint64_t connection);
+  void Note(int fd, const Peer& peer, uint64_t connection);
   void Forget(int fd, uint64_t connection);
 
-  // Whether a connection of `uid`, which has entered, may begin a call now.
-  bool MayBeginCall(uid_t uid, absl::Time now);
+  // Whether a connection of `peer`, which has entered, may begin a call now, or
+  // a TLS handshake.
+  bool MayBeginCall(const Peer& peer, absl::Time now);
+  bool MayBeginHandshake(const Peer& peer, absl::Time now);
 
   // What a user may have instead of PeerLimits::user_unfinished_bytes, where
   // that is less; nullopt: the constant holds.  Before the first connection.
@@ -76,31 +86,35 @@ class Peers {
     most_unfinished_ = std::move(most);
   }
 
-  // Counts bytes of a request of `uid` that is not whole; false, and they are
+  // Counts bytes of a request of `peer` that is not whole; false, and they are
   // not counted: too many.  Each one counted is taken back when it is whole.
-  bool AddUnfinished(uid_t uid, uint64_t bytes);
-  void TakeBackUnfinished(uid_t uid, uint64_t bytes);
+  bool AddUnfinished(const Peer& peer, uint64_t bytes);
+  void TakeBackUnfinished(const Peer& peer, uint64_t bytes);
 
   // kUnauthenticated for a name that is not noted.
-  absl::StatusOr<uid_t> UidOf(absl::string_view peer) const;
-  absl::StatusOr<uid_t> UidOf(const grpc::ServerContextBase& context) const;
+  absl::StatusOr<Peer> PeerOf(absl::string_view connection) const;
+  absl::StatusOr<Peer> PeerOf(const grpc::ServerContextBase& context) const;
 
-  // From where a call comes, in a few words: "unix" for the daemon's socket.
+  // From where a call comes, in a few words: "unix" for the daemon's socket,
+  // else the address.
   std::string AddressOf(const grpc::ServerContextBase& context) const;
 
-  // Connections of all users now.
+  // Connections of all peers now.
   int connections() const;
 
  private:
-  struct User {
+  struct Share {
     int connections = 0;
     uint64_t unfinished_bytes = 0;
     TokenBucket calls;
+    TokenBucket handshakes;
   };
   struct Noted {
-    uid_t uid = 0;
+    Peer peer;
     uint64_t connection = 0;
   };
+
+  int MostConnections(const Peer& peer) const;
 
   const PeerLimits limits_;
   std::function<std::optional<uint64_t>(uid_t)> most_unfinished_ = [](uid_t) {
@@ -108,14 +122,9 @@ class Peers {
   };
   mutable Mutex mutex_;
   int connections_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::map<uid_t, User> users_ ABSL_GUARDED_BY(mutex_);
+  std::map<Peer, Share> shares_ ABSL_GUARDED_BY(mutex_);
   std::map<int, Noted> noted_ ABSL_GUARDED_BY(mutex_);  // by gRPC's descriptor.
 };
-
-// Root and the daemon's own user.
-bool IsTrusted(uid_t uid);
-// How a user is named where things are stored: "uid:1000".
-std::string PrincipalOf(uid_t uid);
 
 }  // namespace roundhouse
 

@@ -1,5 +1,9 @@
 #include "server/door/peers.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "absl/strings/match.h"
@@ -43,20 +47,63 @@ TEST(PeersTest, ACallIsWhoeversConnectionItCameOver) {
   Peers peers({});
   peers.Note(7, kAnn, 1);
   peers.Note(8, kBob, 2);
-  EXPECT_EQ(*peers.UidOf("fd:7"), kAnn);
-  EXPECT_EQ(*peers.UidOf("fd:8"), kBob);
+  EXPECT_EQ(*peers.PeerOf("fd:7"), kAnn);
+  EXPECT_EQ(*peers.PeerOf("fd:8"), kBob);
   for (const char* unknown : {"fd:9", "fd:", "fd:7x", "", "unix:", "ipv4:7"}) {
-    EXPECT_TRUE(absl::IsUnauthenticated(peers.UidOf(unknown).status()))
+    EXPECT_TRUE(absl::IsUnauthenticated(peers.PeerOf(unknown).status()))
         << unknown;
   }
   // The descriptor goes to another connection before the first one's end was
   // noticed.
   peers.Note(7, kBob, 3);
   peers.Forget(7, 1);
-  EXPECT_EQ(*peers.UidOf("fd:7"), kBob);
+  EXPECT_EQ(*peers.PeerOf("fd:7"), kBob);
   peers.Forget(7, 3);
-  EXPECT_FALSE(peers.UidOf("fd:7").ok());
+  EXPECT_FALSE(peers.PeerOf("fd:7").ok());
   EXPECT_EQ(PrincipalOf(kAnn), "uid:40001");
+}
+
+TEST(PeersTest, AnAddressHasSharesOfItsOwn) {
+  Peers peers({.connections_each = 1,
+               .connections_address = 2,
+               .user_unfinished_bytes = 10,
+               .address_unfinished_bytes = 20,
+               .address_handshakes = 3});
+  const Peer lab = Peer::OfAddress("192.0.2.7");
+  ASSERT_TRUE(peers.Enter(lab, kNow).ok());
+  ASSERT_TRUE(peers.Enter(lab, kNow).ok());
+  EXPECT_EQ(peers.Enter(lab, kNow).message(),
+            "address 192.0.2.7 has 2 connections open, the most of an address");
+  EXPECT_TRUE(peers.Enter(Peer::OfAddress("192.0.2.8"), kNow).ok());
+  EXPECT_TRUE(peers.AddUnfinished(lab, 20));
+  EXPECT_FALSE(peers.AddUnfinished(lab, 1));
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(peers.MayBeginHandshake(lab, kNow));
+  EXPECT_FALSE(peers.MayBeginHandshake(lab, kNow));
+  EXPECT_TRUE(peers.MayBeginHandshake(lab, kNow + absl::Seconds(1)));
+}
+
+// What one host has is one peer, however it is written.
+TEST(PeerTest, TheAddressOfAHost) {
+  const auto of = [](const char* text) {
+    struct sockaddr_storage out = {};
+    struct sockaddr_in v4 = {.sin_family = AF_INET};
+    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6};
+    if (inet_pton(AF_INET, text, &v4.sin_addr) == 1) {
+      memcpy(&out, &v4, sizeof(v4));
+    } else {
+      EXPECT_EQ(inet_pton(AF_INET6, text, &v6.sin6_addr), 1) << text;
+      memcpy(&out, &v6, sizeof(v6));
+    }
+    return Peer::OfAddress(out).address;
+  };
+  EXPECT_EQ(of("192.0.2.7"), "192.0.2.7");
+  EXPECT_EQ(of("::ffff:192.0.2.7"), "192.0.2.7");
+  EXPECT_EQ(of("::1"), "::1");
+  EXPECT_EQ(of("2001:db8:1:2:3:4:5:6"), "2001:db8:1:2::/64");
+  EXPECT_EQ(of("2001:db8:1:2::9"), "2001:db8:1:2::/64");
+  EXPECT_NE(of("2001:db8:1:3::9"), "2001:db8:1:2::/64");
+  EXPECT_NE(Peer(1000), Peer::OfAddress("1000"));
+  EXPECT_EQ(Peer(1000).Text(), "user 1000");
 }
 
 TEST(PeersTest, CallsOfAUserHaveARate) {

@@ -1,10 +1,9 @@
 #include "server/door/relay.h"
 
 #include <sys/epoll.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <cerrno>
+#include <utility>
 
 #include "absl/strings/string_view.h"
 #include "base/log.h"
@@ -16,12 +15,13 @@ namespace {
 constexpr int kReadsInARow = 4;
 
 // Takes what is there, at most kRelayBytes.  False: the other side is gone.
-bool Read(int fd, std::string& to, bool& dry) {
+bool Read(ByteStream& from, std::string& to, bool& dry) {
   char buffer[kRelayBytes];
-  const ssize_t n = recv(fd, buffer, sizeof(buffer), 0);
-  to = n > 0 ? std::string(buffer, static_cast<size_t>(n)) : std::string();
-  dry = n < 0;
-  return n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR));
+  size_t bytes = 0;
+  const bool there = from.Read(buffer, sizeof(buffer), &bytes);
+  to.assign(buffer, bytes);
+  dry = bytes == 0;
+  return there;
 }
 
 void Register(int epoll, int fd, uint64_t key, uint32_t events, int change) {
@@ -35,21 +35,22 @@ void Register(int epoll, int fd, uint64_t key, uint32_t events, int change) {
 
 }  // namespace
 
-Relay::Relay(Peers* peers, int epoll, uint64_t connection, uid_t uid, Ends ends,
-             absl::Time now)
+Relay::Relay(Peers* peers, int epoll, uint64_t connection, const Peer& peer,
+             Ends ends, absl::Time now)
     : peers_(peers),
       epoll_(epoll),
       connection_(connection),
-      uid_(uid),
+      peer_(peer),
       ends_(std::move(ends)),
+      server_(ends_.server.get()),
       began_(now),
       calls_(peers->limits().connection_calls, now),
       resets_(peers->limits().connection_resets, now),
       every_frame_(peers->limits().connection_frames, now),
       took_at_(now) {
-  peers_->Note(ends_.grpc, uid_, connection_);
+  peers_->Note(ends_.grpc, peer_, connection_);
   client_events_ = server_events_ = EPOLLIN;
-  Register(epoll_, ends_.client.get(), 2 * connection_, EPOLLIN, EPOLL_CTL_ADD);
+  Register(epoll_, ends_.client->fd(), 2 * connection_, EPOLLIN, EPOLL_CTL_ADD);
   Register(epoll_, ends_.server.get(), 2 * connection_ + 1, EPOLLIN,
            EPOLL_CTL_ADD);
 }
@@ -57,28 +58,33 @@ Relay::Relay(Peers* peers, int epoll, uint64_t connection, uid_t uid, Ends ends,
 Relay::~Relay() {
   while (!unfinished_.empty()) ForgetRequest(unfinished_.begin()->first);
   peers_->Forget(ends_.grpc, connection_);
-  peers_->Leave(uid_);
+  peers_->Leave(peer_);
   // Closing takes them out of the epoll.
 }
 
-bool Relay::Write(int fd, Pending& pending, size_t limit) {
+bool Relay::Write(ByteStream& to, Pending& pending, size_t limit) {
   while (pending.written < limit) {
-    const ssize_t n = send(fd, pending.bytes.data() + pending.written,
-                           limit - pending.written, MSG_NOSIGNAL);
-    if (n < 0) return errno == EAGAIN || errno == EINTR;
-    pending.written += static_cast<size_t>(n);
+    size_t bytes = 0;
+    const bool there =
+        to.Write(absl::string_view(pending.bytes)
+                     .substr(pending.written, limit - pending.written),
+                 &bytes);
+    if (!there || bytes == 0) return there;
+    pending.written += bytes;
   }
   return true;
 }
 
 // A frame that has to wait is asked about again; it has paid once.
 bool Relay::AdmitFrame(const Http2Frame& frame, absl::Time now) {
-  if (!frame_admitted_ && !every_frame_.Take(now)) return false;
+  const bool large =
+      frame.type == kDataFrame && frame.payload_bytes >= kLargeFrameBytes;
+  if (!large && !frame_admitted_ && !every_frame_.Take(now)) return false;
   frame_admitted_ = true;
   if (frame.type == kHeadersFrame) {
     if (!call_admitted_ && !calls_.Take(now)) return false;
     call_admitted_ = true;
-    if (!peers_->MayBeginCall(uid_, now)) return false;
+    if (!peers_->MayBeginCall(peer_, now)) return false;
   }
   if (!CountRequest(frame) ||
       (frame.type == kResetFrame && !resets_.Take(now))) {
@@ -99,7 +105,7 @@ bool Relay::CountRequest(const Http2Frame& frame) {
   }
   if (frame.type != kDataFrame || frame.payload_bytes == 0) return true;
   if (unfinished_.size() >= kMaxUnfinishedRequests ||
-      !peers_->AddUnfinished(uid_, frame.payload_bytes)) {
+      !peers_->AddUnfinished(peer_, frame.payload_bytes)) {
     return false;
   }
   unfinished_[frame.stream] += frame.payload_bytes;
@@ -109,7 +115,7 @@ bool Relay::CountRequest(const Http2Frame& frame) {
 void Relay::ForgetRequest(uint32_t stream) {
   const auto found = unfinished_.find(stream);
   if (found == unfinished_.end()) return;
-  peers_->TakeBackUnfinished(uid_, found->second);
+  peers_->TakeBackUnfinished(peer_, found->second);
   unfinished_.erase(found);
 }
 
@@ -117,7 +123,7 @@ Relay::Flow Relay::PassUp(absl::Time now) {
   for (int i = 0; i < kReadsInARow; ++i) {
     bool dry = false;
     if (up_.left() == 0) {
-      if (!Read(ends_.client.get(), up_.bytes, dry)) return Flow::kOver;
+      if (!Read(*ends_.client, up_.bytes, dry)) return Flow::kOver;
       if (dry) return Flow::kDry;
     }
     admitted_ += frames_.Follow(absl::string_view(up_.bytes).substr(admitted_),
@@ -126,7 +132,7 @@ Relay::Flow Relay::PassUp(absl::Time now) {
                                 });
     if (misbehaves_) return Flow::kOver;
     waits_ = admitted_ < up_.bytes.size();
-    if (!Write(ends_.server.get(), up_, admitted_)) return Flow::kOver;
+    if (!Write(server_, up_, admitted_)) return Flow::kOver;
     if (up_.left() > 0) return Flow::kDry;
     // Less than asked for: there was no more, and epoll says when there is.
     const bool all = up_.bytes.size() < kRelayBytes;
@@ -143,12 +149,11 @@ Relay::Flow Relay::PassDown(absl::Time now) {
     bool dry = false;
     if (down_.left() == 0) {
       took_at_ = now;
-      if (!Read(ends_.server.get(), down_.bytes, dry)) return Flow::kOver;
+      if (!Read(server_, down_.bytes, dry)) return Flow::kOver;
       if (dry) return Flow::kDry;
     }
     const size_t before = down_.written;
-    if (!Write(ends_.client.get(), down_, down_.bytes.size()))
-      return Flow::kOver;
+    if (!Write(*ends_.client, down_, down_.bytes.size())) return Flow::kOver;
     if (down_.written > before) took_at_ = now;
     if (down_.left() > 0) return Flow::kDry;
     const bool all = down_.bytes.size() < kRelayBytes;
@@ -161,11 +166,13 @@ Relay::Flow Relay::PassDown(absl::Time now) {
 // Each end is watched for what can be done with it now.
 void Relay::Watch() {
   const bool reads = up_.left() == 0 && !server_gone_;
-  const uint32_t client = (reads ? uint32_t{EPOLLIN} : 0) |
-                          (down_.left() > 0 ? uint32_t{EPOLLOUT} : 0);
+  const uint32_t client =
+      (reads ? uint32_t{EPOLLIN} : 0) |
+      (down_.left() > 0 || ends_.client->reads_by_writing() ? uint32_t{EPOLLOUT}
+                                                            : 0);
   if (client != client_events_) {
     client_events_ = client;
-    Register(epoll_, ends_.client.get(), 2 * connection_, client,
+    Register(epoll_, ends_.client->fd(), 2 * connection_, client,
              EPOLL_CTL_MOD);
   }
   if (server_gone_) return;

@@ -5,15 +5,15 @@
 #ifndef ROUNDHOUSE_SERVER_DOOR_RELAY_H_
 #define ROUNDHOUSE_SERVER_DOOR_RELAY_H_
 
-#include <sys/types.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 
 #include "absl/time/time.h"
 #include "base/files/descriptor.h"
+#include "server/door/byte_stream.h"
 #include "server/door/http2_frames.h"
 #include "server/door/peers.h"
 #include "server/door/token_bucket.h"
@@ -32,15 +32,15 @@ inline constexpr absl::Duration kDeafClientLimit = absl::Seconds(60);
 class Relay {
  public:
   struct Ends {
-    Descriptor client;
+    std::unique_ptr<ByteStream> client;
     Descriptor server;  // the other end of the pair is gRPC's
     int grpc = -1;      // gRPC's end, by its name only
   };
-  // The user has entered; leaves with the relay.  Registers both ends with
+  // The peer has entered; leaves with the relay.  Registers both ends with
   // `epoll`, the connection's number doubled, plus one for the server's end.
   // `peers` outlives the relay.
-  Relay(Peers* peers, int epoll, uint64_t connection, uid_t uid, Ends ends,
-        absl::Time now);
+  Relay(Peers* peers, int epoll, uint64_t connection, const Peer& peer,
+        Ends ends, absl::Time now);
   ~Relay();
   Relay(const Relay&) = delete;
   Relay& operator=(const Relay&) = delete;
@@ -72,20 +72,21 @@ class Relay {
   bool CountRequest(const Http2Frame& frame);
   void ForgetRequest(uint32_t stream);
   // False: the other side is gone.  Else as much as it takes now.
-  static bool Write(int fd, Pending& pending, size_t limit);
+  static bool Write(ByteStream& to, Pending& pending, size_t limit);
   void Watch();
 
   Peers* const peers_;
   const int epoll_;
   const uint64_t connection_;
-  const uid_t uid_;
+  const Peer peer_;
   const Ends ends_;
+  PlainStream server_;  // over ends_.server
   const absl::Time began_;
   Http2Frames frames_;
   TokenBucket calls_;
   TokenBucket resets_;
   TokenBucket every_frame_;
-  bool call_admitted_ = false;   // by calls_, the user's share not yet
+  bool call_admitted_ = false;   // by calls_, the peer's share not yet
   bool frame_admitted_ = false;  // by every_frame_, the rest not yet
   bool misbehaves_ = false;
   std::map<uint32_t, uint64_t> unfinished_;  // bytes of requests, by stream

@@ -36,7 +36,10 @@ constexpr Table kTables[] = {
     {"limits", "subject || ' ' || name", "subject, name, value, change_us"},
     {"uploads", "id",
      "id, kind, project, name, version, state, owner, create_us, finish_us, "
-     "manifest"}};
+     "manifest"},
+    {"tokens", "id",
+     "id, user, name, sha256, scope, create_us, expire_us, last_use_us, "
+     "revoke_us"}};
 
 absl::Status CheckTable(Database* db, const Table& table) {
   std::string whole = RowIsWhole(table.name);

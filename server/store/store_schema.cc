@@ -346,6 +346,31 @@ WHEN old.checksum IS NOT row_checksum(
 BEGIN
   SELECT RAISE(ABORT, 'a row of uploads differs from its checksum');
 END;
+)sql"
+    // Tokens (server/access/tokens.h).  sha256: of the text, which nobody has
+    // but its owner; a time of 0: none.
+    R"sql(
+CREATE TABLE tokens (
+  id TEXT PRIMARY KEY,
+  user TEXT NOT NULL REFERENCES users(name),
+  name TEXT NOT NULL,
+  sha256 TEXT NOT NULL UNIQUE,
+  scope INTEGER NOT NULL,
+  create_us INTEGER NOT NULL,
+  expire_us INTEGER NOT NULL,
+  last_use_us INTEGER NOT NULL,
+  revoke_us INTEGER NOT NULL,
+  checksum INTEGER NOT NULL GENERATED ALWAYS AS (row_checksum(
+    id, user, name, sha256, scope, create_us, expire_us, last_use_us,
+    revoke_us)) STORED
+) WITHOUT ROWID;
+CREATE TRIGGER tokens_are_whole BEFORE UPDATE ON tokens
+WHEN old.checksum IS NOT row_checksum(
+  old.id, old.user, old.name, old.sha256, old.scope, old.create_us,
+  old.expire_us, old.last_use_us, old.revoke_us)
+BEGIN
+  SELECT RAISE(ABORT, 'a row of tokens differs from its checksum');
+END;
 )sql"};
 
 // What the schema looks like: each table, index and trigger as it was written.

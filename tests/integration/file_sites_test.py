@@ -150,7 +150,8 @@ class FileSitesTest(unittest.TestCase):
         harness.make_model(snapshot)
         (self.hub / "models--Org--Tiny/refs").mkdir()
         (self.hub / "models--Org--Tiny/refs/main").write_text("0" * 40)
-        self.daemon = self.scratch.daemon(hf_cache=self.hub)
+        self.daemon = self.scratch.daemon(hf_cache=self.hub,
+                                          listen_tls="127.0.0.1:0")
         self.outputs = self.daemon.state / "outputs"
         roots = [self.daemon.folder, self.data, self.hub]
         self.report = Report(self.scratch.folder, roots)
