@@ -22,7 +22,13 @@ def _with_header(name, kwargs):
     return uses
 
 # Packages whose files parse more of gRPC than of anything else.
-_GRPC_PACKAGES = ["client", "client/commands", "server/api"]
+_GRPC_PACKAGES = [
+    "client",
+    "client/commands",
+    "client/tables",
+    "server/api",
+    "server/calls",
+]
 
 def _default(otherwise):
     return "grpc" if native.package_name() in _GRPC_PACKAGES else otherwise

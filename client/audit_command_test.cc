@@ -2,7 +2,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "client/audit_output.h"
+#include "client/tables/audit_output.h"
 #include "client/testing/client_fixture.h"
 
 namespace roundhouse::client {

@@ -2,7 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/time/time.h"
-#include "client/doctor_output.h"
+#include "client/tables/doctor_output.h"
 #include "client/testing/client_fixture.h"
 #include "gmock/gmock.h"
 

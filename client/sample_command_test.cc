@@ -1,7 +1,7 @@
 // `roundhouse sample` against a server on a Unix socket.
 #include <nlohmann/json.hpp>
 
-#include "client/sample_output.h"
+#include "client/tables/sample_output.h"
 #include "client/testing/client_fixture.h"
 
 namespace roundhouse::client {

@@ -8,9 +8,9 @@
 #include "absl/strings/str_cat.h"
 #include "base/nearest_name.h"
 #include "base/visible_text.h"
-#include "client/account_output.h"
 #include "client/commands/account_call.h"
 #include "client/commands/named_things.h"
+#include "client/tables/account_output.h"
 
 namespace roundhouse::client {
 namespace {

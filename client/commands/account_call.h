@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/visible_text.h"
-#include "client/message_json.h"
 #include "client/session.h"
+#include "client/tables/message_json.h"
 #include "proto/roundhouse/v1/account.grpc.pb.h"
 
 namespace roundhouse::client {

@@ -10,8 +10,8 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "client/audit_output.h"
 #include "client/commands/account_call.h"
+#include "client/tables/audit_output.h"
 
 namespace roundhouse::client {
 namespace {

@@ -14,8 +14,8 @@
 #include "base/nearest_name.h"
 #include "base/visible_text.h"
 #include "client/commands/upload.h"
-#include "client/dataset_output.h"
-#include "client/message_json.h"
+#include "client/tables/dataset_output.h"
+#include "client/tables/message_json.h"
 
 namespace roundhouse::client {
 namespace {

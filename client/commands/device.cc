@@ -3,7 +3,7 @@
 #include <ostream>
 
 #include "base/visible_text.h"
-#include "client/message_json.h"
+#include "client/tables/message_json.h"
 
 namespace roundhouse::client {
 namespace {

@@ -4,8 +4,8 @@
 
 #include "base/version.h"
 #include "base/visible_text.h"
-#include "client/doctor_output.h"
-#include "client/message_json.h"
+#include "client/tables/doctor_output.h"
+#include "client/tables/message_json.h"
 
 namespace roundhouse::client {
 namespace {

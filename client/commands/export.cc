@@ -6,7 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "base/visible_text.h"
 #include "client/interrupt.h"
-#include "client/message_json.h"
+#include "client/tables/message_json.h"
 #include "proto/roundhouse/v1/checkpoint.grpc.pb.h"
 
 namespace roundhouse::client {

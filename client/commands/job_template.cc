@@ -2,7 +2,7 @@
 
 #include <ostream>
 
-#include "client/message_json.h"
+#include "client/tables/message_json.h"
 
 namespace roundhouse::client {
 namespace {

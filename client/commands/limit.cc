@@ -11,8 +11,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/byte_size.h"
 #include "base/nearest_name.h"
-#include "client/account_output.h"
 #include "client/commands/account_call.h"
+#include "client/tables/account_output.h"
 
 namespace roundhouse::client {
 namespace {

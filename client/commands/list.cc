@@ -9,7 +9,7 @@
 #include "absl/strings/str_split.h"
 #include "base/nearest_name.h"
 #include "base/visible_text.h"
-#include "client/message_json.h"
+#include "client/tables/message_json.h"
 
 namespace roundhouse::client {
 namespace {

@@ -9,8 +9,8 @@
 #include "absl/strings/str_join.h"
 #include "base/upload_names.h"
 #include "base/visible_text.h"
+#include "client/tables/upload_output.h"
 #include "client/transfer/upload.h"
-#include "client/upload_output.h"
 
 namespace roundhouse::client {
 namespace {

@@ -16,10 +16,10 @@
 #include "base/status.h"
 #include "base/token_text.h"
 #include "base/visible_text.h"
-#include "client/account_output.h"
 #include "client/commands/named_things.h"
 #include "client/error_text.h"
 #include "client/server_address.h"
+#include "client/tables/account_output.h"
 #include "client/tls/certificate.h"
 #include "client/tls/logins.h"
 

@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/visible_text.h"
-#include "client/message_json.h"
+#include "client/tables/message_json.h"
 
 namespace roundhouse::client {
 namespace {

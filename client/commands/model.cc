@@ -6,9 +6,9 @@
 #include "base/nearest_name.h"
 #include "base/visible_text.h"
 #include "client/commands/upload.h"
-#include "client/message_json.h"
-#include "client/model_output.h"
-#include "client/upload_output.h"
+#include "client/tables/message_json.h"
+#include "client/tables/model_output.h"
+#include "client/tables/upload_output.h"
 
 namespace roundhouse::client {
 namespace {

@@ -11,9 +11,9 @@
 #include "base/visible_text.h"
 #include "client/error_text.h"
 #include "client/files.h"
-#include "client/message_json.h"
-#include "client/plan_output.h"
-#include "client/trace_json.h"
+#include "client/tables/message_json.h"
+#include "client/tables/plan_output.h"
+#include "client/tables/trace_json.h"
 #include "proto/roundhouse/v1/plan.pb.h"
 
 namespace roundhouse::client {

@@ -8,8 +8,8 @@
 #include "base/visible_text.h"
 #include "client/error_text.h"
 #include "client/files.h"
-#include "client/message_json.h"
-#include "client/sample_output.h"
+#include "client/tables/message_json.h"
+#include "client/tables/sample_output.h"
 
 namespace roundhouse::client {
 namespace {

@@ -7,13 +7,13 @@
 #include "absl/strings/str_format.h"
 #include "base/visible_text.h"
 #include "client/commands/local_paths.h"
-#include "client/dataset_output.h"
-#include "client/dry_run.h"
 #include "client/error_text.h"
 #include "client/files.h"
 #include "client/follow.h"
 #include "client/interrupt.h"
-#include "client/message_json.h"
+#include "client/tables/dataset_output.h"
+#include "client/tables/dry_run.h"
+#include "client/tables/message_json.h"
 
 namespace roundhouse::client {
 namespace {

@@ -11,8 +11,8 @@
 #include "absl/time/time.h"
 #include "base/nearest_name.h"
 #include "base/visible_text.h"
-#include "client/account_output.h"
 #include "client/commands/named_things.h"
+#include "client/tables/account_output.h"
 
 namespace roundhouse::client {
 namespace {

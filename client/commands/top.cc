@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "client/message_json.h"
-#include "client/top_output.h"
+#include "client/tables/message_json.h"
+#include "client/tables/top_output.h"
 
 namespace roundhouse::client {
 namespace {

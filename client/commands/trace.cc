@@ -10,9 +10,9 @@
 #include "client/error_text.h"
 #include "client/files.h"
 #include "client/interrupt.h"
-#include "client/message_json.h"
 #include "client/output.h"
-#include "client/trace_json.h"
+#include "client/tables/message_json.h"
+#include "client/tables/trace_json.h"
 #include "proto/roundhouse/v1/plan.pb.h"
 
 namespace roundhouse::client {

@@ -11,9 +11,9 @@
 #include "absl/strings/strip.h"
 #include "base/upload_names.h"
 #include "base/visible_text.h"
-#include "client/message_json.h"
+#include "client/tables/message_json.h"
+#include "client/tables/upload_output.h"
 #include "client/transfer/upload.h"
-#include "client/upload_output.h"
 
 namespace roundhouse::client {
 namespace {

@@ -5,7 +5,7 @@
 #include "base/visible_text.h"
 #include "client/follow.h"
 #include "client/interrupt.h"
-#include "client/message_json.h"
+#include "client/tables/message_json.h"
 
 namespace roundhouse::client {
 namespace {

@@ -6,7 +6,7 @@
 #include "proto/roundhouse/v1/account.grpc.pb.h"
 #include "server/access/accounts.h"
 #include "server/access/tokens.h"
-#include "server/api/unary_call.h"
+#include "server/calls/unary_call.h"
 #include "server/limits/limit_table.h"
 
 namespace roundhouse {

@@ -15,7 +15,7 @@
 #include "grpcpp/generic/generic_stub.h"
 #include "gtest/gtest.h"
 #include "server/api/api_test_fixture.h"
-#include "server/api/stream_pump.h"
+#include "server/calls/stream_pump.h"
 
 namespace roundhouse {
 namespace {

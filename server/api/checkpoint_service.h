@@ -9,8 +9,8 @@
 #include "absl/time/time.h"
 #include "proto/roundhouse/v1/checkpoint.grpc.pb.h"
 #include "server/api/job_engine.h"
+#include "server/calls/stream_pump.h"
 #include "server/weights/output_files.h"
-#include "server/api/stream_pump.h"
 
 namespace roundhouse {
 

@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "proto/roundhouse/v1/dataset.grpc.pb.h"
-#include "server/api/unary_call.h"
+#include "server/calls/unary_call.h"
 #include "server/dataset/dataset_inspector.h"
 
 namespace roundhouse {

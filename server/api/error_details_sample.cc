@@ -7,7 +7,7 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "server/api/errors.h"
+#include "server/calls/errors.h"
 #include "server/spec/spec_error.h"
 
 namespace roundhouse {

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "base/status.h"
-#include "server/api/errors.h"
-#include "server/api/unary_call.h"
+#include "server/calls/errors.h"
+#include "server/calls/unary_call.h"
 
 namespace roundhouse {
 namespace {

@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "grpcpp/grpcpp.h"
-#include "server/api/unary_call.h"
+#include "server/calls/unary_call.h"
 #include "server/dataset/dataset_inspector.h"
 #include "server/door/call_queue.h"
 

@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "base/visible_text.h"
-#include "server/api/begin_stream.h"
 #include "server/api/convert.h"
 #include "server/api/dataset_service.h"
 #include "server/api/file_streams.h"
@@ -15,8 +14,9 @@
 #include "server/api/sample_history.h"
 #include "server/api/step_history.h"
 #include "server/api/trace_stream.h"
-#include "server/api/unary_call.h"
 #include "server/api/watch_stream.h"
+#include "server/calls/begin_stream.h"
+#include "server/calls/unary_call.h"
 #include "server/spec/job_file.h"
 #include "server/spec/spec_error.h"
 

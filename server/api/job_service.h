@@ -9,8 +9,8 @@
 #include "absl/status/statusor.h"
 #include "proto/roundhouse/v1/fine_tuning_job.grpc.pb.h"
 #include "server/api/job_engine.h"
-#include "server/api/stream_pump.h"
-#include "server/api/unary_call.h"
+#include "server/calls/stream_pump.h"
+#include "server/calls/unary_call.h"
 #include "server/dataset/dataset_inspector.h"
 #include "server/store/store.h"
 

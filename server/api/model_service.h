@@ -4,8 +4,8 @@
 
 #include "proto/roundhouse/v1/model.grpc.pb.h"
 #include "server/api/sample_engine.h"
-#include "server/api/stream_pump.h"
-#include "server/api/unary_call.h"
+#include "server/calls/stream_pump.h"
+#include "server/calls/unary_call.h"
 #include "server/planning/model_catalog.h"
 
 namespace roundhouse {

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "server/api/unary_call.h"
+#include "server/calls/unary_call.h"
 #include "server/spec/spec_error.h"
 
 namespace roundhouse {

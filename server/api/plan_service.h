@@ -4,7 +4,7 @@
 
 #include "absl/status/statusor.h"
 #include "proto/roundhouse/v1/plan.grpc.pb.h"
-#include "server/api/unary_call.h"
+#include "server/calls/unary_call.h"
 #include "server/door/call_queue.h"
 #include "server/planning/training_planner.h"
 

@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/mutex.h"
 #include "base/status.h"
-#include "server/api/begin_stream.h"
+#include "server/calls/begin_stream.h"
 #include "server/spec/spec_error.h"
 
 namespace roundhouse {

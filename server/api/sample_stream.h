@@ -5,8 +5,8 @@
 #include "absl/status/statusor.h"
 #include "proto/roundhouse/v1/model.pb.h"
 #include "server/api/sample_engine.h"
-#include "server/api/stream_pump.h"
-#include "server/api/unary_call.h"
+#include "server/calls/stream_pump.h"
+#include "server/calls/unary_call.h"
 
 namespace roundhouse {
 

@@ -14,7 +14,7 @@
 #include "absl/strings/str_split.h"
 #include "gtest/gtest.h"
 #include "server/api/api_test_fixture.h"
-#include "server/api/stream_pump.h"
+#include "server/calls/stream_pump.h"
 
 namespace roundhouse {
 namespace {

@@ -6,7 +6,7 @@
 #include "base/status.h"
 #include "server/access/job_names.h"
 #include "server/api/convert.h"
-#include "server/api/unary_call.h"
+#include "server/calls/unary_call.h"
 #include "server/doctor/finding_proto.h"
 
 namespace roundhouse {

@@ -4,7 +4,7 @@
 
 #include "proto/roundhouse/v1/system.grpc.pb.h"
 #include "server/api/job_engine.h"
-#include "server/api/unary_call.h"
+#include "server/calls/unary_call.h"
 #include "server/doctor/doctor.h"
 #include "server/store/store.h"
 

@@ -14,7 +14,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "proto/roundhouse/v1/fine_tuning_job.pb.h"
-#include "server/api/stream_pump.h"
+#include "server/calls/stream_pump.h"
 #include "server/observe/trace.h"
 
 namespace roundhouse {

@@ -7,7 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "proto/roundhouse/v1/upload.grpc.pb.h"
-#include "server/api/unary_call.h"
+#include "server/calls/unary_call.h"
 #include "server/uploads/uploads.h"
 
 namespace roundhouse {

@@ -12,7 +12,7 @@
 #include "absl/time/time.h"
 #include "proto/roundhouse/v1/fine_tuning_job.pb.h"
 #include "server/api/convert.h"
-#include "server/api/stream_pump.h"
+#include "server/calls/stream_pump.h"
 #include "server/store/store.h"
 
 namespace roundhouse {

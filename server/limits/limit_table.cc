@@ -22,8 +22,8 @@ constexpr char kUserPrefix[] = "user:";
 constexpr char kProjectPrefix[] = "project:";
 constexpr int64_t kAny = std::numeric_limits<int64_t>::max();
 
-// The constants are those of server/door/peers.h and server/api/stream_pump.h,
-// which hold for everybody; api_server.cc compares.
+// The constants are those of server/door/peers.h and
+// server/calls/stream_pump.h, which hold for everybody; api_server.cc compares.
 constexpr LimitInfo kInfos[kLimits] = {
     {Limit::kCallsPerSecond, "calls_per_second", LimitScope::kUsersAndServer,
      1'000, 1'000, "calls begun in this second"},
