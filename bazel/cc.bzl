@@ -27,7 +27,6 @@ _GRPC_PACKAGES = [
     "client/commands",
     "client/tables",
     "server/api",
-    "server/calls",
 ]
 
 def _default(otherwise):

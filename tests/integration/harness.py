@@ -253,6 +253,7 @@ class Daemon:
         self.directories = {}  # of jobs
         self.file_limits = None  # (soft, hard) of descriptors, or as here
         self.environment = {}  # besides HOME and PATH
+        self.prefix = []  # words before the program: another namespace
         self.flags = {"devices": "cpu:2", "device_threads": 1,
                       "device_memory": "256MiB", "host_memory": "256MiB",
                       "metrics_listen": "", **flags}
@@ -287,7 +288,7 @@ class Daemon:
                 str(LOOP_GUARD.resolve()), environment.get("LD_PRELOAD")]))
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(
-                [ROOT / "server/roundhoused", *words], stdout=log,
+                [*self.prefix, ROOT / "server/roundhoused", *words], stdout=log,
                 stderr=log, stdin=subprocess.DEVNULL,
                 env=environment, preexec_fn=self.limit_files)
 
