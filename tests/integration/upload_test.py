@@ -10,6 +10,7 @@ import json
 import os
 import pathlib
 import random
+import shutil
 import subprocess
 import sys
 import time
@@ -95,12 +96,13 @@ class UploadTest(unittest.TestCase):
         self.scratch.make_data("train.jsonl", count=20)
         self.daemon.start()
         by_path = self.daemon.submit({**SPEC, "dataset": "train.jsonl"})
-        local = self.scratch.data / "train.jsonl"
+        local = self.local / "train.jsonl"
+        shutil.copy(self.scratch.data / "train.jsonl", local)
         self.assertEqual(self.daemon.client("upload", local).stdout,
                          "dataset:train\n")
         by_name = self.daemon.submit({**SPEC, "dataset": "dataset:train"})
         # A later version changes nothing for it.
-        self.scratch.make_data("train.jsonl", count=12, seed=3)
+        harness.make_data(local, count=12, seed=3)
         self.daemon.client("upload", local)
         digests = {digest(pathlib.Path(self.daemon.wait(job)["output_path"]) /
                           "model.safetensors") for job in (by_path, by_name)}
