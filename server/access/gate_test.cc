@@ -180,7 +180,8 @@ TEST(RulesTest, WhatLooksAndWhatActs) {
   int acting = 0;
   for (const MethodDescriptor* method : AllMethods()) {
     const std::string& name = method->name();
-    bool looks = name == "WhoAmI" || name == "PlanTraining";
+    bool looks =
+        name == "WhoAmI" || name == "PlanTraining" || name == "Diagnose";
     for (const char* word : {"Get", "List", "Watch", "Stream"}) {
       looks = looks || absl::StartsWith(name, word);
     }
