@@ -111,6 +111,8 @@ TABLE = (
     Row("state.reserve", "begin_afresh"),
     Row("listen.socket", "begin"),
     Row("leftover.remove", "begin"),
+    Row("tls.folder", "begin_tls"),
+    Row("tls.file", "begin_tls"),
     Row("upload.folder", "begin_afresh"),
     Row("upload.part", "upload"),
     Row("upload.verify", "upload_goes_on"),
@@ -363,6 +365,14 @@ class SiteFaultsTest(unittest.TestCase):
     def begin_afresh(self, row, fault, length):
         self.clear()
         self.begin_with(row, fault, length, None)
+
+    def begin_tls(self, row, fault, length):
+        """A certificate of its own is made at the first start."""
+        self.daemon.flags["listen_tls"] = "127.0.0.1:0"
+        try:
+            self.begin_afresh(row, fault, length)
+        finally:
+            del self.daemon.flags["listen_tls"]
 
     def begin_with(self, row, fault, length, job):
         for folder in self.daemon.state.glob("jobs/*"):

@@ -397,9 +397,12 @@ class Soak:
         """Files that nobody needs any more, once all jobs are over."""
         state = self.daemon.state
         known = {"jobs.db", "jobs.db-wal", "jobs.db-shm", "jobs.db.backup",
-                 "jobs.mark", "lock", "reserve", "jobs", "outputs", "datasets"}
+                 "jobs.mark", "lock", "reserve", "jobs", "outputs", "datasets",
+                 "uploads"}
         found = [path.name for path in state.iterdir()
                  if path.name not in known]
+        found += [f"uploads/{path.parent.name}/{path.name}"
+                  for path in (state / "uploads").glob("*/*")]
         found += [f"outputs/{path.name}"
                   for path in (state / "outputs").iterdir()]
         found += [str(path.relative_to(state))
