@@ -47,7 +47,8 @@ class BadInputTest(unittest.TestCase):
         for part in parts:
             self.assertIn(str(part), done.stderr)
         # The job file is named once, and no word of gRPC's.
-        self.assertNotRegex(done.stderr, "submit|INVALID_ARGUMENT")
+        self.assertNotRegex(done.stderr,
+                            "submit(?! --upload)|INVALID_ARGUMENT")
         jobs = json.loads(self.daemon.client("list", "-o", "json").stdout)
         self.assertEqual(jobs.get("jobs", jobs), [])
         return done.stderr
