@@ -178,7 +178,7 @@ class LaptopTest(unittest.TestCase):
                 if words[1] in ("user", "token"):  # the admin, on the server
                     said = self.daemon.client(*words[1:])
                     if words[1] == "token":
-                        token = said.strip()
+                        token = said.stdout.strip()
                         self.assertRegex(token, r"^rh_\w+$")
                     continue
                 answers = ([("(?i)yes", "yes"), ("(?i)token", token)]
