@@ -179,7 +179,7 @@ class LaptopTest(unittest.TestCase):
                     said = self.daemon.client(*words[1:])
                     if words[1] == "token":
                         token = said.stdout.strip()
-                        self.assertRegex(token, r"^rh_\w+$")
+                        self.assertRegex(token, r"^rh_[\w-]+$")
                     continue
                 answers = ([("(?i)yes", "yes"), ("(?i)token", token)]
                            if words[1] == "login" else [])
