@@ -59,6 +59,10 @@ class UploadCommandTest : public ClientTest {
 
   grpc::Status Finish(v1::Upload* upload) {
     MutexLock lock(mutex_);
+    if (busy_ > 0) {
+      --busy_;
+      return {grpc::StatusCode::ABORTED, "another upload is being checked"};
+    }
     if (finishes_++ < spoiled_) {
       files_[0].clear();
       return {grpc::StatusCode::FAILED_PRECONDITION,
@@ -89,6 +93,7 @@ class UploadCommandTest : public ClientTest {
   int finishes_ = 0;
   int break_after_ = 0;  // each so many chunks fail
   int spoiled_ = 0;      // so many finishes lose the first file
+  int busy_ = 0;         // so many finishes find another one checked
 
  private:
   void Fill(v1::Upload* upload) {
@@ -148,6 +153,15 @@ TEST_F(UploadCommandTest, ItGivesUpWhereNothingMoves) {
   EXPECT_EQ(out(), "");
 }
 
+// However long the user's other upload takes.
+TEST_F(UploadCommandTest, ItWaitsForTheCheckOfAnother) {
+  busy_ = 20;
+  const std::string path = MakeFile("a.jsonl", 100);
+  ASSERT_EQ(Run({"upload", path}), ExitCode::kOk) << err();
+  EXPECT_EQ(busy_, 0);
+  EXPECT_EQ(creates_, 1);
+}
+
 TEST_F(UploadCommandTest, AFileThatWasSpoiltComesAgain) {
   spoiled_ = 1;
   const std::string path = MakeFile("a.jsonl", 1000);
@@ -188,7 +202,7 @@ class SubmitUploadTest : public UploadCommandTest {
  protected:
   SubmitUploadTest() {
     path_ = MakeFile("mine.jsonl", 100);
-    file_ = WriteFile("job.yaml", "dataset: ...\n");
+    file_ = WriteFile("job.yaml", "dataset: " + path_ + ",not-here.jsonl\n");
     server_.answers().paths = [this](const auto&, auto* response) {
       for (const auto& [field, path] :
            {std::pair("dataset", path_),
@@ -226,6 +240,31 @@ TEST_F(SubmitUploadTest, WhatIsHereIsUploadedOnce) {
   files_.clear();
   ASSERT_EQ(Run({"submit", "-f", file_, "--upload"}), ExitCode::kOk) << err();
   EXPECT_NE(submitted_.uploaded().at(path_), name);
+}
+
+// Whatever the server answers, only what the job file names is read.
+TEST_F(SubmitUploadTest, APathThatTheJobFileDoesNotNameStaysHere) {
+  EXPECT_EQ(Run({"submit", "-f", file_, "--upload"}), ExitCode::kOk) << err();
+  EXPECT_NE(err().find("dataset: sending " + path_ + " (1 file, 100 bytes)"),
+            std::string::npos)
+      << err();
+  creates_ = 0;
+  const std::string folder = std::filesystem::path(path_).parent_path();
+  for (const std::string& text :
+       {std::string("dataset: other.jsonl\n"), "dataset: " + path_ + ".gz\n",
+        "dataset: /x" + path_ + "\n", "{\"" + path_ + "\": \"dataset\"}\n",
+        // Nor a folder above what it names.
+        "dataset: " + folder + "/mine.jsonl/x\n"}) {
+    file_ = WriteFile("job.yaml", text);
+    EXPECT_EQ(Run({"submit", "-f", file_, "--upload"}), ExitCode::kPrecondition)
+        << text << err();
+    EXPECT_NE(err().find("does not stand so in the job file"),
+              std::string::npos)
+        << err();
+  }
+  EXPECT_EQ(creates_, 0);
+  file_ = WriteFile("job.json", "{\"dataset\":[\"" + path_ + "\"]}\n");
+  EXPECT_EQ(Run({"submit", "-f", file_, "--upload"}), ExitCode::kOk) << err();
 }
 
 TEST_F(SubmitUploadTest, ARefusedPathThatIsHereSuggestsIt) {

@@ -4,6 +4,7 @@
 #include <ostream>
 #include <system_error>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -20,6 +21,35 @@ bool IsHere(const std::string& path) {
   const auto type = std::filesystem::status(path, error).type();
   return type == std::filesystem::file_type::regular ||
          type == std::filesystem::file_type::directory;
+}
+
+// Whether the path stands in the job file as it is, whole and as no key: what
+// a server says is no reason to read another file of this machine.
+bool StandsIn(const std::string& text, const std::string& path) {
+  if (path.empty()) return false;
+  const auto ends_a_word = [&](size_t at) {
+    return at >= text.size() || absl::ascii_isspace(text[at]) ||
+           absl::StrContains("\"',[]{}", text[at]);
+  };
+  for (size_t at = text.find(path); at != std::string::npos;
+       at = text.find(path, at + 1)) {
+    const size_t end = at + path.size();
+    const bool quoted =
+        end < text.size() && absl::StrContains("\"'", text[end]);
+    const bool key = quoted && end + 1 < text.size() && text[end + 1] == ':';
+    if ((at == 0 || ends_a_word(at - 1)) && ends_a_word(end) && !key) {
+      return true;
+    }
+  }
+  return false;
+}
+
+grpc::Status NotNamed(const std::string& path) {
+  return grpc::Status(
+      grpc::StatusCode::FAILED_PRECONDITION,
+      absl::StrCat("the server asks for ", path,
+                   ", which is here but does not stand so in the job file; it "
+                   "is not sent.  Write the path as it is, without escapes"));
 }
 
 // Finds those of the job file that are files or folders here.
@@ -47,6 +77,11 @@ grpc::Status UploadOne(const v1::JobFilePath& path, const std::string& project,
                         absl::StrCat(path.field(), ": ",
                                      std::string(files.status().message())));
   }
+  session->err() << VisibleLine(path.field()) << ": sending "
+                 << VisibleLine(path.path()) << " (" << files->files.size()
+                 << (files->files.size() == 1 ? " file, " : " files, ")
+                 << files->bytes() << " bytes) to the server\n"
+                 << std::flush;
   grpc::Status status = HashFiles(&*files, session);
   if (!status.ok()) return status;
   const bool is_model = path.field() == "adapter_name_or_path";
@@ -71,6 +106,10 @@ grpc::Status UploadLocalPaths(v1::CreateFineTuningJobRequest* request,
                               Session* session) {
   v1::ListJobFilePathsResponse here;
   grpc::Status status = FindLocalPaths(*request, session, &here);
+  if (!status.ok()) return status;
+  for (const v1::JobFilePath& path : here.paths()) {
+    if (!StandsIn(request->text(), path.path())) return NotNamed(path.path());
+  }
   for (const v1::JobFilePath& path : here.paths()) {
     if (!status.ok()) return status;
     if (request->uploaded().contains(path.path())) continue;

@@ -13,7 +13,9 @@
 namespace roundhouse::client {
 
 // Uploads what is a file or folder here, looked up where the command runs, and
-// says so in `request->uploaded`.  Errors of the files, or of the server.
+// says so in `request->uploaded`.  Each is shown before it is sent.  Errors of
+// the files, or of the server; FAILED_PRECONDITION, and nothing is sent, where
+// the server asks for a path that does not stand in the job file's text.
 grpc::Status UploadLocalPaths(v1::CreateFineTuningJobRequest* request,
                               Session* session);
 

@@ -2,12 +2,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
 #include <filesystem>
 #include <memory>
 #include <system_error>
@@ -19,27 +16,14 @@
 #include "base/status.h"
 #include "base/upload_names.h"
 #include "client/files.h"
+#include "client/transfer/own_folder.h"
 
 namespace roundhouse::client {
 namespace {
 
 namespace fs = std::filesystem;
 
-// No upload and no output has a name that begins with a '.'.
-constexpr char kKeyName[] = ".roundhouse";
 constexpr size_t kMaxKeyBytes = 8 << 20;
-
-absl::Status DiskError(const std::string& path, int error) {
-  const std::string text = absl::StrCat(path, ": ", std::strerror(error));
-  return error == ENOSPC || error == EDQUOT ? absl::ResourceExhaustedError(text)
-                                            : absl::InvalidArgumentError(text);
-}
-
-absl::Status Sync(const std::string& path) {
-  const Descriptor opened(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (opened.get() >= 0 && fsync(opened.get()) == 0) return absl::OkStatus();
-  return DiskError(path, errno);
-}
 
 }  // namespace
 
@@ -57,12 +41,12 @@ std::string ArrivingFiles::PathOf(size_t file) const {
 }
 
 absl::Status ArrivingFiles::Prepare(const std::string& key) {
-  const std::string key_path = absl::StrCat(folder_, "/", kKeyName);
+  const std::string key_path = absl::StrCat(folder_, "/", kFolderKeyName);
   std::error_code error;
   const auto then = ReadSmallFile(key_path, kMaxKeyBytes);
   if (!then.ok() || *then != key) {
-    fs::remove_all(folder_, error);
-    if (!error) fs::create_directories(folder_, error);
+    RETURN_IF_ERROR(RemoveOwnFolder(folder_));
+    fs::create_directories(folder_, error);
     if (error) return DiskError(folder_, error.value());
     RETURN_IF_ERROR(WriteTextFile(key_path, key));
   }
@@ -141,25 +125,11 @@ absl::Status ArrivingFiles::Drop(size_t file) {
 
 absl::Status ArrivingFiles::Publish(const std::string& directory,
                                     WhatIsThere what) {
-  std::error_code error;
-  for (size_t i = 0; i < files_.size(); ++i) RETURN_IF_ERROR(Sync(PathOf(i)));
-  fs::remove(absl::StrCat(folder_, "/", kKeyName), error);
-  if (error) return DiskError(folder_, error.value());
-  RETURN_IF_ERROR(Sync(folder_));
-  const auto rename = [&](unsigned int flags) {
-    return renameat2(AT_FDCWD, folder_.c_str(), AT_FDCWD, directory.c_str(),
-                     flags) == 0;
-  };
-  if (rename(RENAME_NOREPLACE)) return absl::OkStatus();
-  if (errno != EEXIST) return DiskError(directory, errno);
-  if (what == WhatIsThere::kStays) {
-    return absl::AlreadyExistsError(
-        absl::StrCat(directory, ": is there already; --force replaces it"));
+  for (size_t i = 0; i < files_.size(); ++i) {
+    RETURN_IF_ERROR(SyncPath(PathOf(i)));
   }
-  // What was there takes the folder's name, and goes then.
-  if (!rename(RENAME_EXCHANGE)) return DiskError(directory, errno);
-  fs::remove_all(folder_, error);
-  return error ? DiskError(folder_, error.value()) : absl::OkStatus();
+  RETURN_IF_ERROR(SyncPath(folder_));
+  return PublishFolder(folder_, directory, what);
 }
 
 }  // namespace roundhouse::client

@@ -20,11 +20,9 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "base/mutex.h"
+#include "client/transfer/own_folder.h"
 
 namespace roundhouse::client {
-
-// What a new directory does to one of its name.
-enum class WhatIsThere { kStays, kGoes };
 
 struct ArrivingFile {
   std::string name;  // checked: CheckRelativeName
@@ -34,7 +32,8 @@ struct ArrivingFile {
 class ArrivingFiles {
  public:
   // What is there already of `files` is gone on with where `key`, which says
-  // what they are, is what was said of them then; else it goes.
+  // what they are, is what was said of them then; else it goes.  Errors as
+  // RemoveOwnFolder's.
   static absl::StatusOr<std::unique_ptr<ArrivingFiles>> Open(
       const std::string& folder, const std::string& key,
       std::vector<ArrivingFile> files);

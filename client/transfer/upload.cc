@@ -113,11 +113,17 @@ class Attempt {
     v1::FinishUploadRequest request;
     request.set_id(upload->id());
     progress_.Begin("checking", 0, files_.bytes());
-    while (true) {
-      if (session_.interrupt()->requested()) return Interrupted();
+    while (!session_.interrupt()->requested()) {
       UnaryContext context(session_.interrupt());
       const grpc::Status status =
           session_.uploads().FinishUpload(context.get(), request, upload);
+      if (status.error_code() == grpc::StatusCode::ABORTED) {
+        // Another upload of the same user is being checked.
+        moved_ = true;
+        const auto& retry = session_.environment().stream_retry;
+        if (!session_.interrupt()->Wait(retry.DelayAfter(1))) break;
+        continue;
+      }
       if (!status.ok()) {
         comes_again_ =
             status.error_code() == grpc::StatusCode::FAILED_PRECONDITION;
@@ -127,6 +133,7 @@ class Attempt {
       moved_ = true;
       progress_.Update(static_cast<uint64_t>(upload->verified_bytes()));
     }
+    return Interrupted();
   }
 
   const LocalFiles& files_;
