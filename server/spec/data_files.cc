@@ -42,6 +42,19 @@ std::pair<std::string, std::string> SplitPath(const std::string& path) {
   return {slash == 0 ? "/" : path.substr(0, slash), path.substr(slash + 1)};
 }
 
+// Whether the server's uploads have it, as "STATE/uploads/versions/ID/NAME".
+// Of those equal contents are one file on disk, under each name they came by.
+bool IsUploaded(const std::string& path) {
+  static constexpr char kVersions[] = "/uploads/versions/";
+  static constexpr size_t kIdDigits = 32;
+  const size_t at = path.find(kVersions);
+  if (at == std::string::npos) return false;
+  const std::string rest = path.substr(at + sizeof(kVersions) - 1);
+  return rest.size() > kIdDigits && rest[kIdDigits] == '/' &&
+         std::all_of(rest.begin(), rest.begin() + kIdDigits,
+                     [](unsigned char c) { return absl::ascii_isxdigit(c); });
+}
+
 bool HasWildcard(const std::string& path) {
   return path.find_first_of(kWildcards) != std::string::npos;
 }
@@ -244,6 +257,13 @@ class Finder {
   }
 
   absl::Status Take(const std::string& name, std::string path) {
+    if (IsUploaded(path)) {
+      if (!uploaded_.insert(path).second) {
+        return Invalid(field_, name, "is named twice");
+      }
+      found_.push_back(std::move(path));
+      return absl::OkStatus();
+    }
     // One that can't be opened is refused by whoever reads it.
     const auto file = files_.Open(path);
     if (file.ok()) {
@@ -261,6 +281,7 @@ class Finder {
   const std::string& field_;
   std::vector<std::string> found_;
   std::set<std::pair<uint64_t, uint64_t>> seen_;  // device, inode
+  std::set<std::string> uploaded_;
 };
 
 // The number that begins at `at`, without its zeros, and what follows it.

@@ -177,6 +177,22 @@ TEST_F(DataFilesTest, OneFileUnderTwoNamesIsNamedTwice) {
             (Names{"d/latest.jsonl", "e/b.jsonl"}));
 }
 
+// Equal shards of an upload are one file on disk.
+TEST_F(DataFilesTest, EqualFilesOfUploadsAreSeveral) {
+  const std::string id = "uploads/versions/" + std::string(32, '7') + "/";
+  fs::create_directories(top_ + "/data/" + id);
+  fs::create_directories(top_ + "/data/uploads/versions/mine/");
+  for (const std::string& folder :
+       {id, std::string("uploads/versions/mine/")}) {
+    Make({folder + "a.jsonl"});
+    fs::create_hard_link(top_ + "/data/" + folder + "a.jsonl",
+                         top_ + "/data/" + folder + "b.jsonl");
+  }
+  EXPECT_EQ(Found({id}), (Names{id + "a.jsonl", id + "b.jsonl"}));
+  ExpectRefused({id, id + "b.jsonl"}, "is named twice");
+  ExpectRefused({"uploads/versions/mine"}, "is named twice");
+}
+
 TEST_F(DataFilesTest, Patterns) {
   Make({"d/a1.jsonl", "d/a12.jsonl", "d/a2.jsonl", "d/b.jsonl", "d/.a.jsonl",
         "d/[x].jsonl", "top.jsonl"});
