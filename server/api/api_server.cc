@@ -150,6 +150,10 @@ struct ApiServer::Parts {
         uploads(to.uploads, calls) {
     peers.LimitUnfinished(
         [this](uid_t uid) { return MostUnfinished(gate, limits, uid); });
+    if (to.uploads == nullptr) return;
+    limits.SetOtherBytes([uploads = to.uploads](Database*, const Counted& of) {
+      return static_cast<int64_t>(uploads->BytesOf(of.owner, of.project));
+    });
   }
 
   JobStore* store;

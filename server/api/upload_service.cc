@@ -105,6 +105,18 @@ absl::Status CheckMayChange(const Caller& caller, const UploadRecord& record) {
                    "'s: its owner and admins may do this"));
 }
 
+absl::Status CheckLimits(const LimitCheck& limits, const Caller& caller,
+                         const NewUpload& upload, uint64_t bytes) {
+  uint64_t sent = 0;
+  for (const UploadedFile& file : upload.files) sent += file.bytes;
+  const auto unpacked = limits.OfCaller(caller, Limit::kUnpackedBytes);
+  if (unpacked.has_value() && sent > static_cast<uint64_t>(unpacked->value)) {
+    return LimitCheck::Reached(*unpacked, Limit::kUnpackedBytes, 0,
+                               static_cast<int64_t>(sent));
+  }
+  return limits.CheckRoom(caller, upload.project, static_cast<int64_t>(bytes));
+}
+
 absl::Status UploadService::CheckSeen(const Caller& caller,
                                       const std::string& id) {
   RETURN_IF_ERROR(uploads_->UseAccounts(door_.gate->generation()));
@@ -126,11 +138,16 @@ absl::Status UploadService::Create(const Entered& entered,
   ASSIGN_OR_RETURN(NewUpload upload, FromProto(request));
   upload.project = entered.project;
   upload.owner = entered.caller.owner();
-  ASSIGN_OR_RETURN(
-      const UploadProgress progress,
-      uploads_->Create(upload, [&entered](const std::string& project) {
-        return entered.caller.RoleIn(project) >= Role::kMember;
-      }));
+  ASSIGN_OR_RETURN(const UploadProgress progress,
+                   uploads_->Create(
+                       upload,
+                       [&entered](const std::string& project) {
+                         return entered.caller.RoleIn(project) >= Role::kMember;
+                       },
+                       [&](uint64_t bytes) {
+                         return CheckLimits(*door_.limits, entered.caller,
+                                            upload, bytes);
+                       }));
   *response = ToProto(progress);
   return absl::OkStatus();
 }

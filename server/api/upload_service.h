@@ -2,12 +2,14 @@
 #ifndef ROUNDHOUSE_SERVER_API_UPLOAD_SERVICE_H_
 #define ROUNDHOUSE_SERVER_API_UPLOAD_SERVICE_H_
 
+#include <cstdint>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "proto/roundhouse/v1/upload.grpc.pb.h"
 #include "server/calls/unary_call.h"
+#include "server/limits/limit_check.h"
 #include "server/uploads/uploads.h"
 
 namespace roundhouse {
@@ -23,6 +25,11 @@ v1::Upload ToProto(const UploadProgress& progress);
 // where it is neither his nor he an admin.  Pure.
 absl::Status CheckMaySee(const Caller& caller, const UploadRecord& record);
 absl::Status CheckMayChange(const Caller& caller, const UploadRecord& record);
+
+// The rows of the table of limits, of one more that counts `bytes`.  Its packed
+// files have the size that they came with, which is the least once unpacked.
+absl::Status CheckLimits(const LimitCheck& limits, const Caller& caller,
+                         const NewUpload& upload, uint64_t bytes);
 
 // An upload is shown to whoever has a role in its project, and is its owner's
 // to send and to delete; to anybody else it is not there.

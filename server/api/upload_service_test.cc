@@ -10,6 +10,8 @@
 #include "base/files/durable_file.h"
 #include "gtest/gtest.h"
 #include "server/api/api_test_fixture.h"
+#include "server/limits/limit_check.h"
+#include "server/limits/limit_table.h"
 
 namespace roundhouse {
 namespace {
@@ -122,6 +124,62 @@ TEST_F(UploadServiceTest, FieldsAreChecked) {
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_EQ(status.error_message(),
             "files: file name \"../a\" has a part that begins with a '.'");
+}
+
+// What uploads hold counts where an admin looks, and against the limits.
+TEST_F(UploadServiceTest, TheTableOfLimitsKnowsUploads) {
+  MustUpload("abcdef");
+  grpc::ClientContext context, listing;
+  Limit(&context);
+  Limit(&listing);
+  v1::SetLimitRequest set;
+  set.set_subject("project:default");
+  set.set_limit("disk_bytes");
+  set.set_value(10'000);
+  v1::Limit limit;
+  ASSERT_TRUE(account_stub_->SetLimit(&context, set, &limit).ok());
+  v1::ListLimitsResponse list;
+  ASSERT_TRUE(account_stub_->ListLimits(&listing, {}, &list).ok());
+  bool found = false;
+  for (const v1::Limit& one : list.limits()) {
+    if (one.limit() != "disk_bytes") continue;
+    found = true;
+    EXPECT_EQ(one.used(), static_cast<int64_t>(kMinFileBytes));
+  }
+  EXPECT_TRUE(found);
+}
+
+TEST_F(UploadServiceTest, ANewOneIsHeldAgainstTheTableOfLimits) {
+  const auto table = *LimitTable::Load(store_.get());
+  LimitCheck limits(table.get(), store_.get());
+  limits.SetOtherBytes([](Database*, const Counted& of) {
+    return of.project == "default" ? 600 : 100;
+  });
+  const Caller anna{.user = "anna", .projects = {{"default", Role::kMember}}};
+  const NewUpload upload{.name = "x",
+                         .project = "default",
+                         .owner = "anna",
+                         .files = {{"a.jsonl.gz", 300, ""}}};
+  const auto set = [&](const std::string& subject, const std::string& limit,
+                       int64_t value) {
+    ASSERT_TRUE(table->Set(*accounts_->list(), subject, limit, value).ok());
+  };
+  const auto check = [&](uint64_t bytes) {
+    return CheckLimits(limits, anna, upload, bytes);
+  };
+  EXPECT_TRUE(check(1'000).ok());
+  set("everybody", "disk_bytes", 500);
+  EXPECT_TRUE(check(400).ok());
+  EXPECT_TRUE(absl::IsResourceExhausted(check(401)));
+  set("project:default", "disk_bytes", 900);
+  EXPECT_TRUE(check(300).ok());
+  EXPECT_TRUE(absl::IsResourceExhausted(check(301))) << check(301);
+  set("everybody", "unpacked_bytes", 299);
+  const absl::Status over = check(1);
+  EXPECT_TRUE(absl::IsResourceExhausted(over));
+  EXPECT_NE(std::string(over.message()).find("unpacked_bytes"),
+            std::string::npos);
+  EXPECT_TRUE(CheckLimits(limits, {.admin = true}, upload, 1'000).ok());
 }
 
 // The gate's matrix says who makes the calls; this, on what.

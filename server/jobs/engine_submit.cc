@@ -65,7 +65,11 @@ absl::StatusOr<SubmitResult> Engine::Submit(const SubmitRequest& request) {
   job.principal = request.caller.principal;
   job.owner = request.caller.owner();
   job.project = request.project;
-  job.may_be_made = request.may_be_made;
+  job.may_be_made = [&, this](Database* db) -> absl::Status {
+    RETURN_IF_ERROR(request.may_be_made(db));
+    if (options_.uploads == nullptr) return absl::OkStatus();
+    return options_.uploads->CheckThere(db, job.resolved);
+  };
   bool created = false;
   absl::StatusOr<JobRecord> record = world_.store.Create(job, &created);
   if (IsStoreRefusal(record.status()) &&

@@ -23,6 +23,10 @@ constexpr mode_t kPrivateFile = 0600;
 // A file's sync takes about as long as reading so much.
 constexpr uint64_t kVerifyFileBytes = uint64_t{1} << 20;
 
+absl::Status Over() {
+  return absl::FailedPreconditionError("this upload is over");
+}
+
 absl::Time ModifiedAt(const struct stat& info) {
   return absl::TimeFromTimespec(info.st_mtim);
 }
@@ -35,41 +39,58 @@ ArrivingUpload::ArrivingUpload(const UploadFolders& folders,
   MutexLock lock(mutex_);
   files_ = *record.files;
   parts_.resize(files_.size());
-  last_time_ = record.create_time;
+  {
+    MutexLock seen(seen_mutex_);
+    seen_.received.resize(files_.size());
+    seen_.missing_bytes = record.total_bytes();
+    seen_.last_time = record.create_time;
+  }
   for (size_t i = 0; i < parts_.size(); ++i) Restore(i);
+}
+
+void ArrivingUpload::SetReceived(size_t index, uint64_t received) {
+  parts_[index].received = received;
+  MutexLock lock(seen_mutex_);
+  seen_.missing_bytes += seen_.received[index];
+  seen_.missing_bytes -= received;
+  seen_.received[index] = received;
+}
+
+void ArrivingUpload::Came(absl::Time when) {
+  MutexLock lock(seen_mutex_);
+  seen_.last_time = std::max(seen_.last_time, when);
 }
 
 void ArrivingUpload::Restore(size_t index) {
   struct stat info;
   if (lstat(folders_.Part(id_, index).c_str(), &info) != 0) return;
-  Part& part = parts_[index];
   const uint64_t bytes = files_[index].bytes;
-  last_time_ = std::max(last_time_, ModifiedAt(info));
+  Came(ModifiedAt(info));
+  // A power cut may have left holes, which no hash would tell of.
+  if (files_[index].sha256.empty()) return Reset(index);
   const auto there = static_cast<uint64_t>(info.st_size);
   if (there > bytes || !S_ISREG(info.st_mode)) return Reset(index);
   const bool shared = info.st_nlink > 1;
   const bool one_chunk = bytes <= kUploadChunkBytes;
   if (there == bytes && (shared || one_chunk)) {
-    part.received = bytes;
+    SetReceived(index, bytes);
   } else if (shared) {
     Reset(index);
   } else {
-    part.received = there - std::min(there, kUploadAheadBytes);
+    SetReceived(index, there - std::min(there, kUploadAheadBytes));
   }
 }
 
 absl::Status ArrivingUpload::TakeLink(size_t index, const std::string& from) {
   MutexLock lock(mutex_);
   RETURN_IF_ERROR(folders_.LinkPart(from, id_, index));
-  parts_[index].received = files_[index].bytes;
+  SetReceived(index, files_[index].bytes);
   return absl::OkStatus();
 }
 
 absl::Status ArrivingUpload::CheckPlace(size_t index, uint64_t offset,
                                         size_t bytes) const {
-  if (closed_) {
-    return absl::FailedPreconditionError("this upload is over");
-  }
+  if (closed_) return Over();
   if (index >= files_.size()) {
     return absl::InvalidArgumentError(
         absl::StrCat("file: ", index, " of ", files_.size(), " files, from 0"));
@@ -97,13 +118,19 @@ absl::Status ArrivingUpload::Write(size_t index, uint64_t offset,
       kUploadPart, path, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC,
       kPrivateFile));
   if (file.get() < 0) return FileError("opening", path, errno);
+  const uint64_t begun = offset / kUploadSyncBytes;
   const bool written = WriteAll(data, [&](const char* from, size_t bytes) {
     const ssize_t done = file_calls::WriteAt(
         kUploadPart, file.get(), from, bytes, static_cast<int64_t>(offset));
     if (done > 0) offset += static_cast<uint64_t>(done);
     return done;
   });
-  return written ? absl::OkStatus() : FileError("writing", path, errno);
+  if (!written) return FileError("writing", path, errno);
+  if (offset / kUploadSyncBytes == begun ||
+      file_calls::Sync(kUploadPart, file.get()) == 0) {
+    return absl::OkStatus();
+  }
+  return FileError("syncing", path, errno);
 }
 
 void ArrivingUpload::HashNew(Part& part, uint64_t offset,
@@ -122,7 +149,7 @@ absl::StatusOr<uint64_t> ArrivingUpload::PutChunk(size_t index, uint64_t offset,
   MutexLock lock(mutex_);
   RETURN_IF_ERROR(CheckPlace(index, offset, data.size()));
   Part& part = parts_[index];
-  last_time_ = std::max(last_time_, WallTime());
+  Came(WallTime());
   // What was taken already is not looked at again.
   uint64_t end = offset + data.size();
   if (end <= part.received) return part.received;
@@ -139,11 +166,11 @@ absl::StatusOr<uint64_t> ArrivingUpload::PutChunk(size_t index, uint64_t offset,
     return part.received;
   }
   HashNew(part, begin, fresh);
-  part.received = end;
-  while (!part.ahead.empty() && part.ahead.begin()->first == part.received) {
-    part.received = part.ahead.begin()->second;
+  while (!part.ahead.empty() && part.ahead.begin()->first == end) {
+    end = part.ahead.begin()->second;
     part.ahead.erase(part.ahead.begin());
   }
+  SetReceived(index, end);
   uint64_t budget = part.received - part.hashed;
   if (part.hash != nullptr && budget <= kUploadAheadBytes) {
     RETURN_IF_ERROR(HashMore(index, budget));
@@ -163,6 +190,7 @@ absl::Status ArrivingUpload::HashMore(size_t index, uint64_t& budget) {
   }
   std::string piece(kIoPieceBytes, '\0');
   while (budget > 0 && part.hashed < part.received) {
+    if (closed_) return Over();
     const uint64_t wanted =
         std::min<uint64_t>({piece.size(), budget, part.received - part.hashed});
     const ssize_t got =
@@ -189,6 +217,7 @@ void ArrivingUpload::DropHash(Part& part) {
 
 void ArrivingUpload::Reset(size_t index) {
   DropHash(parts_[index]);
+  SetReceived(index, 0);
   parts_[index] = Part();
   file_calls::Discard(kUploadPart, folders_.Part(id_, index));
 }
@@ -214,13 +243,14 @@ absl::Status ArrivingUpload::Settle(size_t index) {
   }
   file.sha256 = sha256;
   part.verified = true;
-  verified_bytes_ += file.bytes;
+  MutexLock lock(seen_mutex_);
+  seen_.verified_bytes += file.bytes;
   return absl::OkStatus();
 }
 
 absl::StatusOr<bool> ArrivingUpload::Verify() {
   MutexLock lock(mutex_);
-  if (closed_) return absl::FailedPreconditionError("this upload is over");
+  if (closed_) return Over();
   uint64_t budget = kVerifySliceBytes;
   for (size_t i = 0; i < parts_.size(); ++i) {
     Part& part = parts_[i];
@@ -244,29 +274,23 @@ absl::StatusOr<bool> ArrivingUpload::Verify() {
 }
 
 std::vector<uint64_t> ArrivingUpload::Received() const {
-  MutexLock lock(mutex_);
-  std::vector<uint64_t> received;
-  for (const Part& part : parts_) received.push_back(part.received);
-  return received;
+  MutexLock lock(seen_mutex_);
+  return seen_.received;
 }
 
 uint64_t ArrivingUpload::MissingBytes() const {
-  MutexLock lock(mutex_);
-  uint64_t missing = 0;
-  for (size_t i = 0; i < parts_.size(); ++i) {
-    missing += files_[i].bytes - parts_[i].received;
-  }
-  return missing;
+  MutexLock lock(seen_mutex_);
+  return seen_.missing_bytes;
 }
 
 absl::Time ArrivingUpload::last_time() const {
-  MutexLock lock(mutex_);
-  return last_time_;
+  MutexLock lock(seen_mutex_);
+  return seen_.last_time;
 }
 
 uint64_t ArrivingUpload::verified_bytes() const {
-  MutexLock lock(mutex_);
-  return verified_bytes_;
+  MutexLock lock(seen_mutex_);
+  return seen_.verified_bytes;
 }
 
 UploadedFiles ArrivingUpload::VerifiedFiles() const {
@@ -275,8 +299,8 @@ UploadedFiles ArrivingUpload::VerifiedFiles() const {
 }
 
 void ArrivingUpload::Close() {
-  MutexLock lock(mutex_);
   closed_ = true;
+  MutexLock lock(mutex_);  // what writes now is done
 }
 
 }  // namespace roundhouse

@@ -8,10 +8,12 @@
 // A byte that was taken is never written again, and a file that has a second
 // name is never written to.
 //
-// Thread-safe: one call after the other.  Blocking.
+// Thread-safe: one call after the other.  Blocking, but for what tells how far
+// it is: that waits for no disk.
 #ifndef ROUNDHOUSE_SERVER_UPLOADS_ARRIVING_UPLOAD_H_
 #define ROUNDHOUSE_SERVER_UPLOADS_ARRIVING_UPLOAD_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -35,6 +37,8 @@ namespace roundhouse {
 inline constexpr size_t kMaxOpenHashes = 16;
 // Bytes that one call reads to check them.
 inline constexpr uint64_t kVerifySliceBytes = uint64_t{256} << 20;
+// Bytes of a file after which what came is synced, so that no sync is long.
+inline constexpr uint64_t kUploadSyncBytes = uint64_t{64} << 20;
 
 class ArrivingUpload {
  public:
@@ -66,7 +70,7 @@ class ArrivingUpload {
   uint64_t verified_bytes() const;
   // With all hashes.  REQUIRES: Verify said true.
   UploadedFiles VerifiedFiles() const;
-  // No chunk is taken from now on.
+  // No chunk is taken from now on, and a Verify that runs ends early.
   void Close();
 
  private:
@@ -93,15 +97,27 @@ class ArrivingUpload {
   void Reset(size_t index) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void DropHash(Part& part) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  void SetReceived(size_t index, uint64_t received)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Came(absl::Time when);
+
+  // How far it is, for those who don't wait for mutex_.
+  struct Seen {
+    std::vector<uint64_t> received;
+    uint64_t missing_bytes = 0;
+    uint64_t verified_bytes = 0;
+    absl::Time last_time;
+  };
+
   const UploadFolders& folders_;
   const std::string id_;
   mutable Mutex mutex_;
+  mutable Mutex seen_mutex_ ABSL_ACQUIRED_AFTER(mutex_);
+  Seen seen_ ABSL_GUARDED_BY(seen_mutex_);
   UploadedFiles files_ ABSL_GUARDED_BY(mutex_);
   std::vector<Part> parts_ ABSL_GUARDED_BY(mutex_);  // as files_
   size_t open_hashes_ ABSL_GUARDED_BY(mutex_) = 0;
-  uint64_t verified_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-  absl::Time last_time_ ABSL_GUARDED_BY(mutex_);
-  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+  std::atomic<bool> closed_ = false;
 };
 
 }  // namespace roundhouse

@@ -130,6 +130,17 @@ absl::Status UploadFolders::RemoveAll(const std::string& id) const {
   return RemoveParts(id);
 }
 
+std::shared_ptr<const std::vector<uint64_t>> UploadFolders::Inodes(
+    const std::string& id, const UploadedFiles& files) const {
+  auto inodes = std::make_shared<std::vector<uint64_t>>();
+  for (const UploadedFile& file : files) {
+    struct stat info;
+    const std::string path = absl::StrCat(Version(id), "/", file.name);
+    inodes->push_back(lstat(path.c_str(), &info) == 0 ? info.st_ino : 0);
+  }
+  return inodes;
+}
+
 absl::StatusOr<std::vector<std::string>> UploadFolders::List() const {
   std::vector<std::string> names;
   std::error_code error;

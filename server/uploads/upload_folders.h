@@ -11,6 +11,8 @@
 #define ROUNDHOUSE_SERVER_UPLOADS_UPLOAD_FOLDERS_H_
 
 #include <cstddef>
+#include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -43,6 +45,10 @@ class UploadFolders {
   absl::Status RemoveUnfinished(const std::string& id) const;
   absl::Status RemoveParts(const std::string& id) const;
   absl::Status RemoveAll(const std::string& id) const;
+
+  // Of a version's files, in their order; 0: it is not there.  Never null.
+  std::shared_ptr<const std::vector<uint64_t>> Inodes(
+      const std::string& id, const UploadedFiles& files) const;
 
   // Names that lie in the three folders, each "versions/NAME" and so on; of
   // other things in STATE/uploads "NAME".

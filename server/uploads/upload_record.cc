@@ -68,6 +68,14 @@ absl::Status CheckFiles(const UploadedFiles& files) {
   return absl::OkStatus();
 }
 
+uint64_t CountedBytes(const UploadedFiles& files) {
+  uint64_t bytes = 0;
+  for (const UploadedFile& file : files) {
+    bytes += std::max(file.bytes, kMinFileBytes);
+  }
+  return bytes;
+}
+
 std::string ManifestText(const UploadedFiles& files) {
   std::string text;
   for (const UploadedFile& file : files) {

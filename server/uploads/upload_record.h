@@ -19,6 +19,8 @@ namespace roundhouse {
 
 // One file has at most so many; far beyond what a disk has.
 inline constexpr uint64_t kMaxUploadedFileBytes = uint64_t{1} << 50;
+// A file counts at least so much of a limit: it takes an inode and a block.
+inline constexpr uint64_t kMinFileBytes = 4'096;
 
 struct UploadedFile {
   std::string name;  // below the upload's folder
@@ -54,6 +56,9 @@ struct UploadRecord {
 // kInvalidArgument, naming the file: CheckRelativeNames, a size beyond
 // kMaxUploadedFileBytes, what is no hash.
 absl::Status CheckFiles(const UploadedFiles& files);
+
+// What they count of a limit, each at least kMinFileBytes.
+uint64_t CountedBytes(const UploadedFiles& files);
 
 // A line for each file, and back.  kDataLoss: it is no such text.
 std::string ManifestText(const UploadedFiles& files);

@@ -4,27 +4,21 @@
 
 #include <algorithm>
 #include <optional>
-#include <set>
 #include <tuple>
 #include <utility>
 
 #include "absl/strings/escaping.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "base/job_state.h"
 #include "base/kill_point.h"
 #include "base/log.h"
+#include "base/path_exists.h"
 #include "base/status.h"
 #include "server/spec/spec_error.h"
 #include "server/uploads/upload_table.h"
+#include "server/uploads/upload_use.h"
 
 namespace roundhouse {
 namespace {
-
-// Names that a message shows.
-constexpr size_t kMaxShown = 5;
-constexpr int kJobPage = 500;
 
 std::string NewId() {
   char bytes[16];
@@ -36,14 +30,6 @@ absl::Status NoSuchUpload(const std::string& id) {
   return FieldError(
       absl::StatusCode::kNotFound, FieldReason::kNotFound, "upload",
       absl::StrCat("there is no upload ", absl::CHexEscape(id.substr(0, 64))));
-}
-
-absl::Status OverLimit(const std::string& what, uint64_t limit, uint64_t used,
-                       uint64_t wanted) {
-  return FieldError(absl::StatusCode::kResourceExhausted, FieldReason::kQuota,
-                    "",
-                    absl::StrCat(what, ": ", limit, " at most, ", used,
-                                 " used, ", wanted, " more asked for"));
 }
 
 bool SameName(const UploadRecord& record, UploadKind kind,
@@ -73,66 +59,6 @@ Uploads::Uploads(UploadOptions options, JobStore* store, const Clock& clock)
       clock_(clock),
       folders_(options_.state_dir) {}
 
-uint64_t Uploads::BytesOf(const std::string& owner) const {
-  MutexLock lock(mutex_);
-  std::set<std::string> counted;
-  uint64_t bytes = 0;
-  for (const auto& [id, entry] : entries_) {
-    if (entry.record.owner != owner) continue;
-    for (const UploadedFile& file : *entry.record.files) {
-      const bool fresh =
-          file.sha256.empty() || counted.insert(file.sha256).second;
-      if (fresh) bytes += file.bytes;
-    }
-  }
-  return bytes;
-}
-
-absl::Status Uploads::CheckBytes(const std::string& owner,
-                                 uint64_t more) const {
-  const uint64_t used = BytesOf(owner), limit = options_.bytes_of(owner);
-  if (more > limit || used > limit - more) {
-    return OverLimit(absl::StrCat("disk_bytes of ", owner), limit, used, more);
-  }
-  ASSIGN_OR_RETURN(const uint64_t free, options_.free_bytes(folders_.root()));
-  uint64_t expected = kUploadFreeBytes;
-  MutexLock lock(mutex_);
-  for (const auto& [id, entry] : entries_) {
-    if (entry.arriving != nullptr) expected += entry.arriving->MissingBytes();
-  }
-  if (expected <= free && more <= free - expected) return absl::OkStatus();
-  return FieldError(
-      absl::StatusCode::kResourceExhausted, FieldReason::kStorageFull, "",
-      absl::StrCat("the server's disk has ", free, " bytes free, of which ",
-                   expected, " are kept or expected, and the upload has ",
-                   more));
-}
-
-absl::Status Uploads::CheckRoom(const NewUpload& upload) const {
-  uint64_t bytes = 0;
-  for (const UploadedFile& file : upload.files) bytes += file.bytes;
-  RETURN_IF_ERROR(CheckBytes(upload.owner, bytes));
-  MutexLock lock(mutex_);
-  size_t files = 0, arriving = 0;
-  for (const auto& [id, entry] : entries_) {
-    files += entry.record.files->size();
-    const bool own = entry.record.owner == upload.owner;
-    if (own && entry.arriving != nullptr) ++arriving;
-  }
-  if (entries_.size() >= kMaxUploads) {
-    return OverLimit("uploads", kMaxUploads, entries_.size(), 1);
-  }
-  if (files + upload.files.size() > kMaxUploadedFilesInAll) {
-    return OverLimit("uploaded files", kMaxUploadedFilesInAll, files,
-                     upload.files.size());
-  }
-  if (arriving < kMaxArrivingEach) return absl::OkStatus();
-  return OverLimit(
-      absl::StrCat("unfinished uploads of ", upload.owner,
-                   " (dataset list shows them, dataset delete ends one)"),
-      kMaxArrivingEach, arriving, 1);
-}
-
 const Uploads::Entry* Uploads::Newest(UploadKind kind,
                                       const std::string& project,
                                       const std::string& name) const {
@@ -160,6 +86,11 @@ const Uploads::Entry* Uploads::ArrivingAs(const NewUpload& upload) const {
     }
   }
   return nullptr;
+}
+
+bool Uploads::Serves(const Entry* newest, const UploadedFiles& files) const {
+  return newest != nullptr && SameContents(*newest->record.files, files) &&
+         PathExists(folders_.Version(newest->record.id));
 }
 
 UploadProgress Uploads::ProgressOf(const Entry& entry) const {
@@ -226,12 +157,18 @@ absl::StatusOr<UploadRecord> Uploads::Insert(const NewUpload& upload) {
                       "project",
                       absl::StrCat("there is no project ", record.project));
   }));
-  RETURN_IF_ERROR(folders_.MakeParts(record.id));
-  return record;
+  absl::Status made = folders_.MakeParts(record.id);
+  if (made.ok()) return record;
+  // Else the row would count as one that arrives.
+  const absl::Status dropped = store_->WriteWith(
+      [&record](Database* db) { return DropUpload(db, record.id); });
+  if (!dropped.ok()) RH_LOG(kWarning) << "upload: " << dropped.message();
+  return made;
 }
 
 absl::StatusOr<UploadProgress> Uploads::Create(const NewUpload& upload,
-                                               const ReadsProject& reads) {
+                                               const ReadsProject& reads,
+                                               const HasRoom& room) {
   if (const absl::Status named = CheckUploadName(upload.name); !named.ok()) {
     return FieldError(FieldReason::kInvalidValue, "name", named.message());
   }
@@ -243,18 +180,16 @@ absl::StatusOr<UploadProgress> Uploads::Create(const NewUpload& upload,
     MutexLock lock(mutex_);
     const Entry* const newest =
         Newest(upload.kind, upload.project, upload.name);
-    if (newest != nullptr &&
-        SameContents(*newest->record.files, upload.files)) {
-      return ProgressOf(*newest);
-    }
+    if (Serves(newest, upload.files)) return ProgressOf(*newest);
     const Entry* const arriving = ArrivingAs(upload);
     if (arriving != nullptr) return ProgressOf(*arriving);
   }
   RETURN_IF_ERROR(CheckRoom(upload));
+  RETURN_IF_ERROR(room(CountedBytes(upload.files)));
   ASSIGN_OR_RETURN(UploadRecord record, Insert(upload));
   auto arriving = std::make_shared<ArrivingUpload>(folders_, record);
   TakeKnownFiles(record, reads, *arriving);
-  const Entry entry{std::move(record), std::move(arriving)};
+  const Entry entry{std::move(record), std::move(arriving), nullptr};
   UploadProgress progress = ProgressOf(entry);
   MutexLock lock(mutex_);
   entries_.emplace(entry.record.id, entry);
@@ -275,8 +210,22 @@ absl::StatusOr<uint64_t> Uploads::PutChunk(const std::string& id, size_t file,
 absl::StatusOr<UploadProgress> Uploads::Finish(const std::string& id) {
   ASSIGN_OR_RETURN(const Entry entry, EntryOf(id));
   if (entry.arriving == nullptr) return ProgressOf(entry);
-  ASSIGN_OR_RETURN(const bool whole, entry.arriving->Verify());
-  if (!whole) return ProgressOf(entry);
+  const std::string& owner = entry.record.owner;
+  {
+    // Each takes a thread of all callers' for a while.
+    MutexLock lock(mutex_);
+    if (!checking_.insert(owner).second) {
+      return absl::AbortedError(absl::StrCat("another upload of ", owner,
+                                             " is being checked; try again"));
+    }
+  }
+  const absl::StatusOr<bool> whole = entry.arriving->Verify();
+  {
+    MutexLock lock(mutex_);
+    checking_.erase(owner);
+  }
+  RETURN_IF_ERROR(whole.status());
+  if (!*whole) return ProgressOf(entry);
   return MakeVersion(entry);
 }
 
@@ -296,9 +245,7 @@ absl::StatusOr<UploadProgress> Uploads::MakeVersion(const Entry& arrived) {
         Newest(record.kind, record.project, record.name);
     if (newest != nullptr) {
       record.version = newest->record.version + 1;
-      if (SameContents(*newest->record.files, *record.files)) {
-        same = newest->record;
-      }
+      if (Serves(newest, *record.files)) same = newest->record;
     }
   }
   if (same.has_value()) {
@@ -314,6 +261,7 @@ absl::StatusOr<UploadProgress> Uploads::MakeVersion(const Entry& arrived) {
   KillPoint("upload.stored");
   entry.arriving->Close();
   entry.arriving = nullptr;
+  entry.inodes = folders_.Inodes(record.id, *record.files);
   {
     MutexLock lock(mutex_);
     entries_[record.id] = entry;
@@ -371,32 +319,6 @@ absl::StatusOr<FoundUpload> Uploads::Find(UploadKind kind,
       " in project ", project, "; roundhouse upload makes one"));
 }
 
-// A job says which files it uses by their names, which have the id.
-absl::Status Uploads::CheckUnused(const UploadRecord& record) const {
-  std::vector<JobState> states;
-  for (const JobState state : AllJobStates()) {
-    if (!IsFinal(state)) states.push_back(state);
-  }
-  std::vector<std::string> users;
-  std::optional<int64_t> before;
-  do {
-    ASSIGN_OR_RETURN(const JobPage page,
-                     store_->List(states, before, kJobPage));
-    for (const JobRecord& listed : page.jobs) {
-      ASSIGN_OR_RETURN(const JobRecord job, store_->Get(listed.id));
-      if (absl::StrContains(job.resolved, record.id)) users.push_back(job.id);
-      if (users.size() > kMaxShown) break;
-    }
-    before = page.next_before;
-  } while (before.has_value() && users.size() <= kMaxShown);
-  if (users.empty()) return absl::OkStatus();
-  const bool more = users.size() > kMaxShown;
-  users.resize(std::min(users.size(), kMaxShown));
-  return absl::FailedPreconditionError(
-      absl::StrCat(record.reference(), " is used by jobs that have not ended: ",
-                   absl::StrJoin(users, ", "), more ? " ..." : ""));
-}
-
 absl::Status Uploads::Remove(const std::string& id) {
   MutexLock change(change_mutex_);
   ASSIGN_OR_RETURN(const Entry entry, EntryOf(id));
@@ -404,12 +326,9 @@ absl::Status Uploads::Remove(const std::string& id) {
     MutexLock lock(mutex_);
     entries_.at(id).record.state = state;
   };
-  // Nobody finds it any more, so that no job comes to use it now.
+  // Nobody finds it any more; who found it before is refused by CheckThere.
   set_state(UploadState::kRemoving);
-  absl::Status status = entry.record.state == UploadState::kFinished
-                            ? CheckUnused(entry.record)
-                            : absl::OkStatus();
-  if (status.ok()) status = RemoveEntry(entry);
+  const absl::Status status = RemoveEntry(entry);
   if (!status.ok()) {
     MutexLock lock(mutex_);
     const auto left = entries_.find(id);
@@ -421,8 +340,12 @@ absl::Status Uploads::Remove(const std::string& id) {
 absl::Status Uploads::RemoveEntry(const Entry& entry) {
   UploadRecord record = entry.record;
   record.state = UploadState::kRemoving;
-  RETURN_IF_ERROR(store_->WriteWith(
-      [&record](Database* db) { return PutUpload(db, record); }));
+  RETURN_IF_ERROR(store_->WriteWith([&](Database* db) -> absl::Status {
+    if (entry.record.state == UploadState::kFinished) {
+      RETURN_IF_ERROR(CheckUnused(db, record));
+    }
+    return PutUpload(db, record);
+  }));
   KillPoint("upload.removing");
   if (entry.arriving != nullptr) entry.arriving->Close();
   {
@@ -437,6 +360,10 @@ absl::Status Uploads::RemoveEntry(const Entry& entry) {
   }
   if (!status.ok()) RH_LOG(kWarning) << "upload: " << status.message();
   return absl::OkStatus();
+}
+
+absl::Status Uploads::CheckThere(Database* db, const std::string& spec) const {
+  return CheckNamedUploads(db, folders_.versions(), spec);
 }
 
 absl::Status Uploads::UseAccounts(uint64_t generation) {

@@ -24,6 +24,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -42,7 +43,10 @@ namespace roundhouse {
 
 inline constexpr size_t kMaxUploads = 10'000;              // of all states
 inline constexpr size_t kMaxUploadedFilesInAll = 200'000;  // of all uploads
-inline constexpr size_t kMaxArrivingEach = 16;             // of an owner
+// Of an owner; several have room for as much.
+inline constexpr size_t kMaxUploadsEach = 2'500;
+inline constexpr size_t kMaxUploadedFilesEach = 50'000;
+inline constexpr size_t kMaxArrivingEach = 16;
 // One that is not finished goes so long after its last chunk.
 inline constexpr absl::Duration kArrivingLifetime = absl::Hours(7 * 24);
 inline constexpr absl::Duration kUploadSweepInterval = absl::Hours(1);
@@ -86,6 +90,10 @@ struct FoundUpload {
 // Whether who uploads may read what is in the project.
 using ReadsProject = std::function<bool(const std::string& project)>;
 
+// Whether there is room for so many bytes more, as they count.
+using HasRoom = std::function<absl::Status(uint64_t bytes)>;
+inline absl::Status AnyRoom(uint64_t) { return absl::OkStatus(); }
+
 class Uploads {
  public:
   // Reads the table, ends what a death left half done, and looks at what lies
@@ -106,15 +114,18 @@ class Uploads {
   // newest version of that name has the same contents, that one is the answer.
   // Files with a hash that `reads` lets the caller have are there at once.
   // kInvalidArgument with the field; kNotFound: the project;
-  // kResourceExhausted: limit, value and what is used.
+  // kResourceExhausted: limit, value and what is used; the errors of `room`,
+  // which is asked where something new begins.
   absl::StatusOr<UploadProgress> Create(const NewUpload& upload,
-                                        const ReadsProject& reads);
+                                        const ReadsProject& reads,
+                                        const HasRoom& room = AnyRoom);
   // How much of the file is there.  kNotFound; ArrivingUpload's errors.
   absl::StatusOr<uint64_t> PutChunk(const std::string& id, size_t file,
                                     uint64_t offset, absl::string_view data);
   // Checks a part of it, and makes the version once all is checked: call it
   // until finished().  The same contents as the newest version of that name are
-  // that version.  ArrivingUpload::Verify's errors, and the disk's.
+  // that version.  ArrivingUpload::Verify's errors, and the disk's; kAborted:
+  // another one of the owner's is being checked now, call it again.
   absl::StatusOr<UploadProgress> Finish(const std::string& id);
 
   // kNotFound.
@@ -133,18 +144,28 @@ class Uploads {
   void Sweep();
   // Owners may be others since accounts had another generation (accounts.h).
   absl::Status UseAccounts(uint64_t generation);
-  // Bytes on disk, and still to come, of an owner's uploads.
-  uint64_t BytesOf(const std::string& owner) const;
+  // For the transaction that adds a job: kNotFound where the spec, as JSON,
+  // names a version that is gone or going.
+  absl::Status CheckThere(Database* db, const std::string& spec) const;
+  // Bytes on disk, and still to come, of an owner's uploads in a project; ""
+  // means any.  What does not arrive any more counts once where it is one file
+  // on disk.
+  uint64_t BytesOf(const std::string& owner,
+                   const std::string& project = "") const;
 
  private:
   struct Entry {
     UploadRecord record;
     std::shared_ptr<ArrivingUpload> arriving;  // null: it is finished
+    // Of each of its files on disk, 0: none; null as long as it arrives.
+    std::shared_ptr<const std::vector<uint64_t>> inodes;
   };
 
   Uploads(UploadOptions options, JobStore* store, const Clock& clock);
   absl::Status Load();
   absl::Status TakeUp(UploadRecord record);
+  // What a start can't do now is said, and the next one tries again.
+  void Mind(const UploadRecord& record, const absl::Status& done);
   absl::Status LookAround();
   absl::Status CheckRoom(const NewUpload& upload) const;
   absl::Status CheckBytes(const std::string& owner, uint64_t more) const;
@@ -158,11 +179,12 @@ class Uploads {
   const Entry* ArrivingAs(const NewUpload& upload) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   UploadProgress ProgressOf(const Entry& entry) const;
+  // The same, and its folder is there.
+  bool Serves(const Entry* newest, const UploadedFiles& files) const;
   absl::StatusOr<Entry> EntryOf(const std::string& id) const;
   absl::StatusOr<UploadProgress> MakeVersion(const Entry& entry);
   absl::Status RemoveEntry(const Entry& entry)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(change_mutex_);
-  absl::Status CheckUnused(const UploadRecord& record) const;
 
   const UploadOptions options_;
   JobStore* const store_;
@@ -173,6 +195,7 @@ class Uploads {
   std::atomic<uint64_t> accounts_ = 0;  // the generation that owners are of
   mutable Mutex mutex_ ABSL_ACQUIRED_AFTER(change_mutex_);
   std::map<std::string, Entry> entries_ ABSL_GUARDED_BY(mutex_);  // by id
+  std::set<std::string> checking_ ABSL_GUARDED_BY(mutex_);        // owners
 };
 
 }  // namespace roundhouse

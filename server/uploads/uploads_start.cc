@@ -31,8 +31,7 @@ absl::StatusOr<std::unique_ptr<Uploads>> Uploads::Open(UploadOptions options,
   if (options.free_bytes == nullptr) options.free_bytes = FreeDiskBytes;
   // Names are compared with what they lead to, which has no links.
   std::error_code error;
-  const auto real =
-      std::filesystem::weakly_canonical(options.state_dir, error);
+  const auto real = std::filesystem::weakly_canonical(options.state_dir, error);
   if (error) {
     return absl::InternalError(
         absl::StrCat(options.state_dir, ": ", error.message()));
@@ -60,29 +59,44 @@ absl::Status Uploads::Load() {
   return absl::OkStatus();
 }
 
+void Uploads::Mind(const UploadRecord& record, const absl::Status& done) {
+  if (done.ok()) return;
+  findings_.push_back(absl::StrCat(record.reference(), " of project ",
+                                   record.project, ": ", done.message(),
+                                   "; the next start tries again"));
+}
+
 // Ends what a death left half done.
 absl::Status Uploads::TakeUp(UploadRecord record) {
   const std::string id = record.id;
   Entry entry{.record = std::move(record)};
   switch (entry.record.state) {
     case UploadState::kArriving:
-      RETURN_IF_ERROR(folders_.RemoveUnfinished(id));
-      RETURN_IF_ERROR(folders_.MakeParts(id));
+      Mind(entry.record, folders_.RemoveUnfinished(id));
+      Mind(entry.record, folders_.MakeParts(id));
       entry.arriving = std::make_shared<ArrivingUpload>(folders_, entry.record);
       break;
     case UploadState::kFinished:
-      RETURN_IF_ERROR(folders_.RemoveParts(id));
+      Mind(entry.record, folders_.RemoveParts(id));
       if (!PathExists(folders_.Version(id))) {
         findings_.push_back(absl::StrCat(
             entry.record.reference(), " of project ", entry.record.project,
             ": its folder ", folders_.Version(id),
             " is gone; put it back, or delete the upload"));
       }
+      entry.inodes = folders_.Inodes(id, *entry.record.files);
       break;
-    case UploadState::kRemoving:
-      RETURN_IF_ERROR(folders_.RemoveAll(id));
-      return store_->WriteWith(
-          [&id](Database* db) { return DropUpload(db, id); });
+    case UploadState::kRemoving: {
+      const absl::Status removed = folders_.RemoveAll(id);
+      if (removed.ok()) {
+        return store_->WriteWith(
+            [&id](Database* db) { return DropUpload(db, id); });
+      }
+      // It stays known, and counts, but nobody finds it.
+      Mind(entry.record, removed);
+      entry.inodes = folders_.Inodes(id, *entry.record.files);
+      break;
+    }
   }
   MutexLock lock(mutex_);
   entries_.emplace(id, std::move(entry));

@@ -11,6 +11,7 @@
 #include <random>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/files/durable_file.h"
@@ -257,7 +258,7 @@ TEST_F(UploadsTest, ContentsAreSharedAmongThoseWhoMayReadThem) {
   EXPECT_EQ(stranger->received[0], 0u);
   const UploadRecord shared = MustUpload("z", "shared text");
   EXPECT_EQ(Inode(shared), Inode(first));
-  EXPECT_EQ(uploads_->BytesOf("anna"), 11u);
+  EXPECT_EQ(uploads_->BytesOf("anna"), kMinFileBytes);
   // Neither takes the other's away.
   ASSERT_TRUE(uploads_->Remove(first.id).ok());
   EXPECT_EQ(Read(shared, "a.jsonl"), "shared text");
@@ -389,26 +390,29 @@ TEST_F(UploadsTest, AJobThatHasNotEndedKeepsWhatItUses) {
 }
 
 TEST_F(UploadsTest, LimitsSayWhatIsUsed) {
-  limit_ = 10;
-  MustUpload("x", "123456");
-  const auto over =
-      uploads_->Create(Named("y", {FileOf("a", "12345")}), ReadsAll);
-  EXPECT_TRUE(absl::IsResourceExhausted(over.status()));
-  EXPECT_EQ(over.status().message(),
-            "disk_bytes of anna: 10 at most, 6 used, 5 more asked for");
-  // One that arrives counts whole, before it is there.
-  ASSERT_TRUE(
-      uploads_->Create(Named("y", {FileOf("a", "1234")}), ReadsAll).ok());
-  EXPECT_TRUE(absl::IsResourceExhausted(
-      uploads_->Create(Named("z", {FileOf("a", "1")}), ReadsAll).status()));
+  limit_ = 10'000;
+  MustUpload("x", std::string(6'000, 'x'));
+  const auto begin = [this](const std::string& name, size_t bytes) {
+    return uploads_
+        ->Create(Named(name, {FileOf("a", std::string(bytes, name[0]))}),
+                 ReadsAll)
+        .status();
+  };
+  EXPECT_EQ(begin("y", 5'000).message(),
+            "disk_bytes of anna: 10000 at most, 6000 used, 5000 more asked "
+            "for");
+  EXPECT_TRUE(absl::IsResourceExhausted(begin("y", 5'000)));
+  // One that arrives counts whole before it is there, and an empty one counts.
+  limit_ = 6'000 + 2 * kMinFileBytes;
+  ASSERT_TRUE(begin("y", kMinFileBytes).ok());
+  ASSERT_TRUE(begin("z", 0).ok());
+  EXPECT_TRUE(absl::IsResourceExhausted(begin("0", 0)));
   limit_ = uint64_t{1} << 40;
-  free_ = kUploadFreeBytes + 8;
-  EXPECT_TRUE(absl::IsResourceExhausted(
-      uploads_->Create(Named("z", {FileOf("a", "12345")}), ReadsAll).status()));
-  EXPECT_TRUE(
-      uploads_->Create(Named("z", {FileOf("a", "9876")}), ReadsAll).ok());
+  free_ = kUploadFreeBytes + 3 * kMinFileBytes;
+  EXPECT_TRUE(absl::IsResourceExhausted(begin("z", 2 * kMinFileBytes + 1)));
+  EXPECT_TRUE(begin("v", 2 * kMinFileBytes).ok());
   free_ = uint64_t{1} << 40;
-  for (size_t i = 2; i < kMaxArrivingEach; ++i) {
+  for (size_t i = 3; i < kMaxArrivingEach; ++i) {
     ASSERT_TRUE(uploads_
                     ->Create(Named("n" + std::to_string(i),
                                    {FileOf("a", std::to_string(i))}),
@@ -417,6 +421,169 @@ TEST_F(UploadsTest, LimitsSayWhatIsUsed) {
   }
   EXPECT_TRUE(absl::IsResourceExhausted(
       uploads_->Create(Named("more", {FileOf("a", "m")}), ReadsAll).status()));
+}
+
+// Whoever says that two files are equal has not sent them yet.
+TEST_F(UploadsTest, EqualHashesCountOnceOnlyWhereTheyAreOneFile) {
+  const uint64_t tera = uint64_t{1} << 40;
+  const std::string hash = Sha256Of("x");
+  ASSERT_TRUE(
+      uploads_->Create(Named("x", {{"a", tera / 2, hash}}), ReadsAll).ok());
+  EXPECT_TRUE(absl::IsResourceExhausted(
+      uploads_->Create(Named("y", {{"a", tera / 2 + 1, hash}}), ReadsAll)
+          .status()));
+  EXPECT_EQ(uploads_->BytesOf("anna"), tera / 2);
+  EXPECT_EQ(uploads_->BytesOf("", "default"), tera / 2);
+  EXPECT_EQ(uploads_->BytesOf("anna", "other"), 0u);
+  // Finished ones that are two files count twice, also after a start.
+  const std::string text(5'000, 'x');
+  for (const char* name : {"v", "w"}) {
+    const auto begun = uploads_->Create(
+        Named(name, {FileOf("a.jsonl", text)}, "otto"), ReadsNothing);
+    ASSERT_TRUE(Send(begun->record.id, 0, text).ok());
+    ASSERT_TRUE(FinishAll(begun->record.id).ok());
+  }
+  EXPECT_EQ(uploads_->BytesOf("otto"), 10'000u);
+  Open();
+  EXPECT_EQ(uploads_->BytesOf("otto"), 10'000u);
+}
+
+TEST_F(UploadsTest, AnOwnerLeavesOthersRoomForFiles) {
+  UploadedFiles files;
+  for (size_t i = 0; i < kMaxUploadFiles; ++i) {
+    files.push_back({std::to_string(i), 0, ""});
+  }
+  const auto begin = [&](size_t i, const std::string& owner) {
+    return uploads_
+        ->Create(Named("n" + std::to_string(i), files, owner), ReadsAll)
+        .status();
+  };
+  const size_t most = kMaxUploadedFilesEach / kMaxUploadFiles;
+  for (size_t i = 0; i < most; ++i) ASSERT_TRUE(begin(i, "anna").ok());
+  const absl::Status over = begin(most, "anna");
+  EXPECT_TRUE(absl::IsResourceExhausted(over)) << over;
+  EXPECT_NE(std::string(over.message()).find("uploaded files of anna"),
+            std::string::npos);
+  EXPECT_TRUE(begin(most, "otto").ok());
+}
+
+TEST_F(UploadsTest, RoomIsAskedOfWhatIsNew) {
+  std::vector<uint64_t> asked;
+  absl::Status answer = absl::ResourceExhaustedError("no");
+  const auto create = [&] {
+    return uploads_
+        ->Create(
+            Named("x", {FileOf("a", std::string(5'000, 'a')), FileOf("b", "")}),
+            ReadsAll,
+            [&](uint64_t bytes) {
+              asked.push_back(bytes);
+              return answer;
+            })
+        .status();
+  };
+  EXPECT_EQ(create().message(), "no");
+  EXPECT_TRUE(uploads_->List().empty());
+  answer = absl::OkStatus();
+  EXPECT_TRUE(create().ok());
+  EXPECT_TRUE(create().ok());  // goes on
+  EXPECT_EQ(asked, std::vector<uint64_t>(2, 5'000 + kMinFileBytes));
+}
+
+TEST_F(UploadsTest, OneThatCannotBeginLeavesNoRow) {
+  ASSERT_TRUE(ArmFileFaults("upload.folder:ENOSPC").ok());
+  EXPECT_FALSE(
+      uploads_->Create(Named("x", {FileOf("a", "ab")}), ReadsAll).ok());
+  ASSERT_TRUE(ArmFileFaults("").ok());
+  Open();
+  EXPECT_TRUE(uploads_->List().empty());
+  EXPECT_EQ(uploads_->BytesOf("anna"), 0u);
+}
+
+// A check that hangs in the disk: here a part that is a pipe.
+TEST_F(UploadsTest, ACheckHoldsUpNobodyElse) {
+  const auto begin = [this](const std::string& name, const std::string& owner) {
+    return uploads_->Create(Named(name, {FileOf("a.jsonl", name)}, owner),
+                            ReadsAll);
+  };
+  const std::string id = begin("slow", "anna")->record.id;
+  ASSERT_TRUE(Send(id, 0, "slow").ok());
+  Open();  // the hash is gone, so that the file is read
+  const std::string part = PartOf(id, 0);
+  std::filesystem::remove(part);
+  ASSERT_EQ(mkfifo(part.c_str(), 0600), 0);
+  std::thread check([&] { EXPECT_FALSE(uploads_->Finish(id).ok()); });
+  const std::string other = begin("other", "anna")->record.id;
+  while (!absl::IsAborted(uploads_->Finish(other).status())) {
+    std::this_thread::yield();
+  }
+  EXPECT_EQ(uploads_->Get(id)->received[0], 4u);
+  EXPECT_EQ(begin("slow", "anna")->record.id, id);
+  EXPECT_TRUE(begin("new", "otto").ok());
+  uploads_->Sweep();
+  EXPECT_EQ(MustUpload("z", "z", "otto").version, 1);
+  EXPECT_TRUE(absl::IsAborted(uploads_->Finish(other).status()));
+  std::ofstream(part) << "slow";
+  check.join();
+  // It is over: the owner's others go on.
+  EXPECT_TRUE(absl::IsFailedPrecondition(uploads_->Finish(other).status()));
+}
+
+// A job that was looked at before a version went is not made after it.
+TEST_F(UploadsTest, AJobIsMadeOfWhatIsThereOnly) {
+  const UploadRecord record = MustUpload("x", "text");
+  const std::string spec = "{\"dataset\":[\"" + uploads_->directory() + "/" +
+                           record.id + "/a.jsonl\"]}";
+  const auto submit = [&] {
+    return store_
+        ->Create(
+            {.text = "t",
+             .resolved = spec,
+             .may_be_made =
+                 [&](Database* db) { return uploads_->CheckThere(db, spec); }})
+        .status();
+  };
+  ASSERT_TRUE(submit().ok());
+  ASSERT_TRUE(store_->Transition("job-1", JobState::kFailed, {}).ok());
+  // Also while its files are going.
+  ASSERT_TRUE(ArmFileFaults("upload.remove:EIO:ever").ok());
+  ASSERT_TRUE(uploads_->Remove(record.id).ok());
+  ASSERT_TRUE(ArmFileFaults("").ok());
+  EXPECT_TRUE(absl::IsNotFound(submit())) << submit();
+  Open();
+  EXPECT_TRUE(absl::IsNotFound(submit()));
+  EXPECT_TRUE(store_->Create({.text = "t", .resolved = "{}"}).ok());
+}
+
+// Nothing would tell of a hole in it.
+TEST_F(UploadsTest, WithoutAHashItBeginsAgainAfterADeath) {
+  const std::string text = RandomText(6 << 20, 6);
+  const auto begun =
+      uploads_->Create(Named("x", {{"a.jsonl", text.size(), ""}}), ReadsAll);
+  ASSERT_TRUE(Send(begun->record.id, 0, text).ok());
+  Open();
+  EXPECT_EQ(uploads_->Get(begun->record.id)->received[0], 0u);
+}
+
+TEST_F(UploadsTest, WhatAStartCannotRemoveIsSaid) {
+  const UploadRecord record = MustUpload("x", "text");
+  ASSERT_TRUE(ArmFileFaults("upload.remove:EIO:ever").ok());
+  ASSERT_TRUE(uploads_->Remove(record.id).ok());
+  Open();
+  ASSERT_EQ(uploads_->findings().size(), 1u);
+  EXPECT_NE(uploads_->findings()[0].find("dataset:x"), std::string::npos);
+  EXPECT_TRUE(uploads_->List().empty());
+  ASSERT_TRUE(ArmFileFaults("").ok());
+  Open();
+  EXPECT_TRUE(uploads_->findings().empty());
+  EXPECT_FALSE(std::filesystem::exists(dir_ / "uploads/versions" / record.id));
+}
+
+TEST_F(UploadsTest, WhatIsGoneIsSentAgain) {
+  const UploadRecord record = MustUpload("x", "text");
+  std::filesystem::remove_all(dir_ / "uploads/versions" / record.id);
+  const UploadRecord again = MustUpload("x", "text");
+  EXPECT_EQ(again.version, 2);
+  EXPECT_EQ(Read(again, "a.jsonl"), "text");
 }
 
 TEST_F(UploadsTest, WhatIsNotFinishedExpires) {
@@ -432,7 +599,7 @@ TEST_F(UploadsTest, WhatIsNotFinishedExpires) {
   EXPECT_TRUE(absl::IsNotFound(uploads_->Get(begun->record.id).status()));
   EXPECT_FALSE(
       std::filesystem::exists(dir_ / "uploads/parts" / begun->record.id));
-  EXPECT_EQ(uploads_->BytesOf("anna"), 4u);
+  EXPECT_EQ(uploads_->BytesOf("anna"), kMinFileBytes);
   EXPECT_TRUE(uploads_->Get(finished.id).ok());
 }
 
