@@ -197,6 +197,9 @@ TEST_F(DownloadCommandTest, MergedIsExportedFirst) {
   // It was merged before.
   answer = grpc::Status(grpc::StatusCode::ALREADY_EXISTS, "is there already");
   EXPECT_EQ(Run({"download", "job-8", "--merged"}), ExitCode::kOk) << err();
+  EXPECT_NE(err().find("job-8-merged is among the server's outputs already"),
+            std::string::npos)
+      << err();
   answer = grpc::Status(grpc::StatusCode::FAILED_PRECONDITION, "no output");
   EXPECT_EQ(Run({"download", "job-9", "--merged"}), ExitCode::kPrecondition);
 }

@@ -96,8 +96,15 @@ grpc::Status DownloadCommand::Merge(const std::string& job,
   }
   progress.Finish();
   const grpc::Status status = reader->Finish();
-  const bool there = status.error_code() == grpc::StatusCode::ALREADY_EXISTS;
-  return there ? grpc::Status::OK : status;
+  if (status.error_code() != grpc::StatusCode::ALREADY_EXISTS) return status;
+  session->err() << VisibleLine(MergedName(job))
+                 << " is among the server's outputs already and comes as it "
+                    "is, even if the job went on since.  For another:\n  "
+                 << session->CommandLine(
+                        absl::StrCat("export ", job, " --merge --output NAME"))
+                 << ", then download NAME\n"
+                 << std::flush;
+  return grpc::Status::OK;
 }
 
 ExitCode DownloadCommand::Run(const std::vector<std::string>& arguments,

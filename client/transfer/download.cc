@@ -177,18 +177,34 @@ class Downloader {
     request.set_source(wish_.source);
     request.set_name(file.name());
     request.set_state(file.state());
-    while (true) {
-      if (session_.interrupt()->requested()) return Interrupted();
+    int64_t hashed = 0;
+    int begun_again = 0;
+    while (!session_.interrupt()->requested()) {
       v1::HashOutputFileResponse response;
       UnaryContext context(session_.interrupt());
       const grpc::Status status = session_.checkpoints().HashOutputFile(
           context.get(), request, &response);
+      if (status.error_code() == grpc::StatusCode::ABORTED) {
+        // Another file of the same user is being hashed.
+        const auto& retry = session_.environment().stream_retry;
+        if (!session_.interrupt()->Wait(retry.DelayAfter(1))) break;
+        continue;
+      }
       if (!status.ok()) return status;
-      progress_.Update(before + static_cast<uint64_t>(response.hashed_bytes()));
+      if (response.hashed_bytes() < hashed && ++begun_again > kMaxRepeats) {
+        return grpc::Status(
+            grpc::StatusCode::RESOURCE_EXHAUSTED,
+            absl::StrCat(file.name(),
+                         ": the server hashes too many files at "
+                         "once; give the command again later"));
+      }
+      hashed = response.hashed_bytes();
+      progress_.Update(before + static_cast<uint64_t>(hashed));
       if (response.sha256().empty()) continue;
       *sha256 = response.sha256();
       return status;
     }
+    return Interrupted();
   }
 
   const DownloadWish& wish_;

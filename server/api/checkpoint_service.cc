@@ -189,8 +189,9 @@ grpc::ServerUnaryReactor* CheckpointService::HashOutputFile(
         ASSIGN_OR_RETURN(
             const std::string directory,
             engine_->FindOutput(request->source(), entered.caller));
-        ASSIGN_OR_RETURN(const FileHashProgress progress,
-                         files_.Hash(directory, FileOf(*request)));
+        ASSIGN_OR_RETURN(
+            const FileHashProgress progress,
+            files_.Hash(directory, FileOf(*request), entered.caller.owner()));
         response->set_hashed_bytes(static_cast<int64_t>(progress.hashed_bytes));
         response->set_sha256(progress.sha256);
         return absl::OkStatus();

@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <iterator>
+#include <map>
 #include <system_error>
 #include <utility>
 
@@ -86,8 +88,8 @@ std::vector<std::string> RootsIn(const std::string& state_dir) {
 
 }  // namespace
 
-OutputFiles::OutputFiles(const std::string& state_dir)
-    : roots_(RootsIn(state_dir)) {}
+OutputFiles::OutputFiles(const std::string& state_dir, uint64_t slice_bytes)
+    : roots_(RootsIn(state_dir)), slice_bytes_(slice_bytes) {}
 
 absl::StatusOr<Descriptor> OutputFiles::OpenDirectory(
     const std::string& directory) const {
@@ -148,36 +150,50 @@ absl::StatusOr<std::string> OutputFiles::Read(const std::string& directory,
 
 // It is nobody else's until it is kept again.
 std::shared_ptr<OutputFiles::HalfHash> OutputFiles::TakeHash(
-    const std::string& key) {
+    const std::string& key, const std::string& caller) {
   MutexLock lock(mutex_);
   for (auto half = hashes_.begin(); half != hashes_.end(); ++half) {
-    if ((*half)->key != key) continue;
+    if ((*half)->key != key || (*half)->caller != caller) continue;
     std::shared_ptr<HalfHash> found = *half;
     hashes_.erase(half);
     return found;
   }
   auto fresh = std::make_shared<HalfHash>();
   fresh->key = key;
+  fresh->caller = caller;
   return fresh;
 }
 
+// The oldest goes: the caller's own where he has many, else of whoever has
+// several, else of all.
 void OutputFiles::KeepHash(std::shared_ptr<HalfHash> half) {
   MutexLock lock(mutex_);
+  std::string loser = half->caller;
   hashes_.push_front(std::move(half));
-  if (hashes_.size() > kMaxHashesKept) hashes_.pop_back();
+  std::map<std::string, size_t> counts;
+  for (const auto& kept : hashes_) ++counts[kept->caller];
+  if (counts[loser] <= kMaxHashesEach) {
+    if (hashes_.size() <= kMaxHashesKept) return;
+    for (const auto& [name, count] : counts) {
+      if (count > counts[loser]) loser = name;
+    }
+    if (counts[loser] == 1) loser = hashes_.back()->caller;
+  }
+  const auto oldest =
+      std::find_if(hashes_.rbegin(), hashes_.rend(),
+                   [&](const auto& kept) { return kept->caller == loser; });
+  hashes_.erase(std::next(oldest).base());
 }
 
-absl::StatusOr<FileHashProgress> OutputFiles::Hash(const std::string& directory,
-                                                   const OutputFile& file) {
-  ASSIGN_OR_RETURN(const Descriptor opened, OpenFile(directory, file));
-  const auto half =
-      TakeHash(absl::StrCat(directory, "\n", file.name, "\n", file.state));
+absl::StatusOr<FileHashProgress> OutputFiles::HashMore(
+    const Descriptor& opened, const std::string& name,
+    std::shared_ptr<HalfHash> half) {
   std::string piece(kIoPieceBytes, '\0');
-  const uint64_t stop = half->hashed + kHashSliceBytes;
+  const uint64_t stop = half->hashed + slice_bytes_;
   while (half->hashed < stop) {
     const auto got =
         ReadAt(opened.get(), half->hashed, piece.data(), piece.size());
-    if (!got.has_value()) return NotRead(file.name, errno);
+    if (!got.has_value()) return NotRead(name, errno);
     half->hash->Add(absl::string_view(piece.data(), *got));
     half->hashed += *got;
     if (*got < piece.size()) {
@@ -185,7 +201,28 @@ absl::StatusOr<FileHashProgress> OutputFiles::Hash(const std::string& directory,
     }
   }
   const FileHashProgress progress{.hashed_bytes = half->hashed};
-  KeepHash(half);
+  KeepHash(std::move(half));
+  return progress;
+}
+
+absl::StatusOr<FileHashProgress> OutputFiles::Hash(const std::string& directory,
+                                                   const OutputFile& file,
+                                                   const std::string& caller) {
+  ASSIGN_OR_RETURN(const Descriptor opened, OpenFile(directory, file));
+  {
+    // Each takes a thread of all callers' for a while.
+    MutexLock lock(mutex_);
+    if (!hashing_.insert(caller).second) {
+      return absl::AbortedError(absl::StrCat("another file of ", caller,
+                                             " is being checked; try again"));
+    }
+  }
+  auto progress = HashMore(
+      opened, file.name,
+      TakeHash(absl::StrCat(directory, "\n", file.name, "\n", file.state),
+               caller));
+  MutexLock lock(mutex_);
+  hashing_.erase(caller);
   return progress;
 }
 

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <list>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -29,8 +30,9 @@ namespace roundhouse {
 inline constexpr uint64_t kOutputChunkBytes = 1 << 20;
 // Bytes that one call hashes.
 inline constexpr uint64_t kHashSliceBytes = uint64_t{256} << 20;
-// Files whose hash is half computed, of all callers.
+// Files whose hash is half computed: of all callers, and of one.
 inline constexpr size_t kMaxHashesKept = 32;
+inline constexpr size_t kMaxHashesEach = 4;
 
 struct OutputFile {
   std::string name;  // below the directory
@@ -45,8 +47,10 @@ struct FileHashProgress {
 
 class OutputFiles {
  public:
-  // Directories in STATE/outputs and STATE/jobs are read.
-  explicit OutputFiles(const std::string& state_dir);
+  // Directories in STATE/outputs and STATE/jobs are read.  A call hashes
+  // `slice_bytes`.
+  explicit OutputFiles(const std::string& state_dir,
+                       uint64_t slice_bytes = kHashSliceBytes);
 
   // By name, without those that begin with a '.'.  kPermissionDenied: the
   // directory is none of those; kNotFound.
@@ -55,13 +59,18 @@ class OutputFiles {
   // kFailedPrecondition: it is not in the `state` that List told of.
   absl::StatusOr<std::string> Read(const std::string& directory,
                                    const OutputFile& file, uint64_t offset);
-  // Hashes some more of it; call it until there is a hash.  Errors as Read's.
+  // Hashes some more of it; call it until there is a hash.  It begins again
+  // where the caller has kMaxHashesEach others, or others have so many that
+  // what he had is gone.  Errors as Read's; kAborted: another call of the
+  // caller's hashes now, call it again.
   absl::StatusOr<FileHashProgress> Hash(const std::string& directory,
-                                        const OutputFile& file);
+                                        const OutputFile& file,
+                                        const std::string& caller = "");
 
  private:
   struct HalfHash {
     std::string key;  // directory, name and state
+    std::string caller;
     uint64_t hashed = 0;
     std::unique_ptr<Sha256> hash = std::make_unique<Sha256>();
   };
@@ -69,13 +78,19 @@ class OutputFiles {
   absl::StatusOr<Descriptor> OpenDirectory(const std::string& directory) const;
   absl::StatusOr<Descriptor> OpenFile(const std::string& directory,
                                       const OutputFile& file) const;
-  std::shared_ptr<HalfHash> TakeHash(const std::string& key);
+  std::shared_ptr<HalfHash> TakeHash(const std::string& key,
+                                     const std::string& caller);
   void KeepHash(std::shared_ptr<HalfHash> half);
+  absl::StatusOr<FileHashProgress> HashMore(const Descriptor& opened,
+                                            const std::string& name,
+                                            std::shared_ptr<HalfHash> half);
 
   const std::vector<std::string> roots_;
+  const uint64_t slice_bytes_;
   Mutex mutex_;
   std::list<std::shared_ptr<HalfHash>> hashes_
-      ABSL_GUARDED_BY(mutex_);  // the newest first
+      ABSL_GUARDED_BY(mutex_);                             // the newest first
+  std::set<std::string> hashing_ ABSL_GUARDED_BY(mutex_);  // callers
 };
 
 }  // namespace roundhouse

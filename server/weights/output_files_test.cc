@@ -67,6 +67,34 @@ TEST_F(OutputFilesTest, AHashIsComputedInPieces) {
             HashFile(kOutputText, output_ / "model.safetensors")->sha256);
 }
 
+// Somebody with many downloads makes nobody else's begin again.
+TEST_F(OutputFilesTest, HalfHashesAreSharedAmongCallers) {
+  constexpr uint64_t kSlice = 2 << 20;
+  files_ = std::make_unique<OutputFiles>(state_, kSlice);
+  std::vector<OutputFile> many;
+  for (size_t i = 0; i <= kMaxHashesEach; ++i) {
+    const std::string name = "large" + std::to_string(i);
+    Write("outputs/job-1/" + name, "");
+    fs::resize_file(output_ / name, 4 * kSlice);
+    many.push_back(Find(name));
+  }
+  const auto hashed = [&](size_t i, const std::string& caller) {
+    return files_->Hash(output_, many[i], caller)->hashed_bytes;
+  };
+  EXPECT_EQ(hashed(0, "anna"), kSlice);
+  for (size_t i = 0; i < many.size(); ++i) {
+    EXPECT_EQ(hashed(i, "otto"), kSlice);
+  }
+  EXPECT_EQ(hashed(0, "anna"), 2 * kSlice);
+  EXPECT_EQ(hashed(1, "otto"), 2 * kSlice);
+  EXPECT_EQ(hashed(0, "otto"), kSlice);  // his own oldest went
+  // Whoever has most loses where all together have too many.
+  for (size_t i = 0; i < kMaxHashesKept; ++i) {
+    hashed(0, "user" + std::to_string(i));
+  }
+  EXPECT_EQ(hashed(0, "user0"), 2 * kSlice);
+}
+
 TEST_F(OutputFilesTest, WhatChangedIsNotMixed) {
   const OutputFile file = Find("sub/a");
   Write("outputs/job-1/sub/a", "abcd");
