@@ -270,6 +270,7 @@ void ApiServer::Shutdown(absl::Duration grace) {
   // gRPC must be given no connection while it shuts down; those that there are
   // go on, so that calls are answered.
   parts_->door->StopAccepting();
+  parts_->limits.Stop();
   parts_->server->Shutdown(absl::ToChronoTime(WallTime() + grace));
   parts_->store->SetListener(nullptr);
   // Our threads may still be on their way out of the last calls.

@@ -113,6 +113,10 @@ bool LimitCheck::Take(const std::string& key, int64_t per_second) {
 }
 
 absl::Status LimitCheck::CheckCall(const Caller& caller) {
+  if (stopped_) {
+    return absl::UnavailableError(
+        "the server is stopping; nothing was done, try again");
+  }
   const auto holding = Holding(caller, "", Limit::kCallsPerSecond);
   MutexLock lock(mutex_);
   for (const auto& [limit, counted] : holding) {

@@ -7,6 +7,7 @@
 #ifndef ROUNDHOUSE_SERVER_LIMITS_LIMIT_CHECK_H_
 #define ROUNDHOUSE_SERVER_LIMITS_LIMIT_CHECK_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -56,7 +57,11 @@ class LimitCheck {
   // Before the first call.
   void SetOtherBytes(OtherBytes bytes) { other_bytes_ = std::move(bytes); }
 
-  // One call more.
+  // Lets no call in from now on: what waits for its turn when the server stops
+  // is answered without being done.
+  void Stop() { stopped_ = true; }
+
+  // One call more, an admin's too.  kUnavailable after Stop.
   absl::Status CheckCall(const Caller& caller);
   // One stream more, which counts until the ticket is gone.
   absl::StatusOr<StreamTicket> OpenStream(const Caller& caller);
@@ -101,6 +106,7 @@ class LimitCheck {
   const JobStore* const store_;
   const Clock& clock_;
   OtherBytes other_bytes_ = [](Database*, const Counted&) { return 0; };
+  std::atomic<bool> stopped_ = false;
   mutable Mutex mutex_;
   std::map<std::string, Bucket> buckets_ ABSL_GUARDED_BY(mutex_);
   // How many are open now: by owner, and of all.

@@ -70,6 +70,14 @@ class LimitsTest : public testing::Test {
   std::unique_ptr<LimitCheck> check_;
 };
 
+TEST_F(LimitsTest, AServerThatStopsDoesNothingMore) {
+  EXPECT_TRUE(check_->CheckCall(Member("anna")).ok());
+  check_->Stop();
+  for (const Caller& caller : {Member("anna"), Caller{.admin = true}}) {
+    EXPECT_TRUE(absl::IsUnavailable(check_->CheckCall(caller)));
+  }
+}
+
 TEST_F(LimitsTest, TheMostSpecificRowOfAUserCounts) {
   const Caller anna = Member("anna");
   EXPECT_FALSE(check_->OfCaller(anna, Limit::kUnpackedBytes).has_value());
