@@ -46,7 +46,8 @@ class UploadFolders {
   absl::Status RemoveParts(const std::string& id) const;
   absl::Status RemoveAll(const std::string& id) const;
 
-  // Of a version's files, in their order; 0: it is not there.  Never null.
+  // The inodes of a version's files, in their order; 0: it is not there.  Never
+  // null.
   std::shared_ptr<const std::vector<uint64_t>> Inodes(
       const std::string& id, const UploadedFiles& files) const;
 

@@ -215,8 +215,9 @@ absl::StatusOr<UploadProgress> Uploads::Finish(const std::string& id) {
     // Each takes a thread of all callers' for a while.
     MutexLock lock(mutex_);
     if (!checking_.insert(owner).second) {
-      return absl::AbortedError(absl::StrCat("another upload of ", owner,
-                                             " is being checked; try again"));
+      return FieldError(absl::StatusCode::kAborted, FieldReason::kTryLater, "",
+                        absl::StrCat("another upload of ", owner,
+                                     " is being checked; try again"));
     }
   }
   const absl::StatusOr<bool> whole = entry.arriving->Verify();

@@ -43,7 +43,7 @@ namespace roundhouse {
 
 inline constexpr size_t kMaxUploads = 10'000;              // of all states
 inline constexpr size_t kMaxUploadedFilesInAll = 200'000;  // of all uploads
-// Of an owner; several have room for as much.
+// An owner's shares; four or more owners have room for as much.
 inline constexpr size_t kMaxUploadsEach = 2'500;
 inline constexpr size_t kMaxUploadedFilesEach = 50'000;
 inline constexpr size_t kMaxArrivingEach = 16;
@@ -157,7 +157,7 @@ class Uploads {
   struct Entry {
     UploadRecord record;
     std::shared_ptr<ArrivingUpload> arriving;  // null: it is finished
-    // Of each of its files on disk, 0: none; null as long as it arrives.
+    // Its files' on disk, 0: none; null as long as it arrives.
     std::shared_ptr<const std::vector<uint64_t>> inodes;
   };
 

@@ -18,6 +18,7 @@
 #include "base/files/whole_io.h"
 #include "base/status.h"
 #include "base/upload_names.h"
+#include "server/spec/spec_error.h"
 
 namespace roundhouse {
 namespace {
@@ -213,8 +214,9 @@ absl::StatusOr<FileHashProgress> OutputFiles::Hash(const std::string& directory,
     // Each takes a thread of all callers' for a while.
     MutexLock lock(mutex_);
     if (!hashing_.insert(caller).second) {
-      return absl::AbortedError(absl::StrCat("another file of ", caller,
-                                             " is being checked; try again"));
+      return FieldError(absl::StatusCode::kAborted, FieldReason::kTryLater, "",
+                        absl::StrCat("another file of ", caller,
+                                     " is being checked; try again"));
     }
   }
   auto progress = HashMore(
