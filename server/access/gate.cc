@@ -130,8 +130,12 @@ absl::StatusOr<Caller> Gate::CallerIn(const AccountList& list,
   return HolderIn(list, token);
 }
 
+absl::StatusOr<Caller> Gate::Now(const Caller& caller) const {
+  return CallerIn(*accounts_->list(), caller);
+}
+
 absl::Status Gate::IsStill(const Caller& caller) const {
-  ASSIGN_OR_RETURN(const Caller now, CallerIn(*accounts_->list(), caller));
+  ASSIGN_OR_RETURN(const Caller now, Now(caller));
   if (now == caller) return absl::OkStatus();
   return absl::UnavailableError("what you may do has changed; call again");
 }
@@ -185,13 +189,6 @@ Asker Gate::AskerOf(const grpc::ServerContextBase& context) const {
   const UserRecord* const user = list->UserOf(*peer->uid);
   if (user != nullptr) asker.user = user->name;
   return asker;
-}
-
-absl::StatusOr<Entered> Gate::Enter(
-    const grpc::ServerContextBase& context,
-    const google::protobuf::Message& request) const {
-  ASSIGN_OR_RETURN(const Caller caller, CallerOf(context));
-  return Enter(caller, request);
 }
 
 absl::StatusOr<Entered> Gate::Enter(

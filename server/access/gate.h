@@ -73,8 +73,6 @@ class Gate {
   // kUnauthenticated: nobody knows who calls; kPermissionDenied: it is not for
   // him, and what an admin would type where he has no account; kNotFound,
   // kInvalidArgument: the job that is named.
-  absl::StatusOr<Entered> Enter(const grpc::ServerContextBase& context,
-                                const google::protobuf::Message& request) const;
   absl::StatusOr<Entered> Enter(const Caller& caller,
                                 const google::protobuf::Message& request) const;
 
@@ -88,7 +86,13 @@ class Gate {
   // `authorization` is what the call shows: "Bearer rh_..."; "": nothing.
   absl::StatusOr<Caller> CallerFrom(const Peer& peer,
                                     absl::string_view authorization) const;
-  // Who the caller is by `list`; the errors are the same.
+  // From where it comes, in a few words (Peers::AddressOf).
+  std::string AddressOf(const grpc::ServerContextBase& context) const {
+    return peers_->AddressOf(context);
+  }
+  // Who the caller is by the accounts and tokens of now, or by `list`; the
+  // errors are the same.
+  absl::StatusOr<Caller> Now(const Caller& caller) const;
   absl::StatusOr<Caller> CallerIn(const AccountList& list,
                                   const Caller& caller) const;
   // For what lasts, as streams do: whether the caller is still who he was when

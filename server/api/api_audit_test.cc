@@ -3,11 +3,14 @@
 
 #include <atomic>
 #include <map>
+#include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "gtest/gtest.h"
 #include "server/api/api_test_fixture.h"
 
@@ -177,6 +180,59 @@ TEST_F(ApiAuditTest, AStreamLeavesItsBeginningAndItsEnd) {
   EXPECT_EQ(rows[0].message(), "no room");
   EXPECT_TRUE(rows[0].has_duration_seconds());
   EXPECT_FALSE(rows[1].has_duration_seconds());
+}
+
+// The server has room for one connection: the second client is let in once
+// nothing is known any more of the first.
+TEST_F(ApiAuditTest, WhoeverLeavesBeforeHisCallIsDoneIsInTheRow) {
+  StopServer();
+  limits_.connections = limits_.connections_admin = 1;
+  std::atomic<bool> holds = false;
+  absl::Notification begun, go_on;
+  StartServer({.fault = [&] {
+    if (holds.exchange(false)) {
+      begun.Notify();
+      go_on.WaitForNotification();
+    }
+    return absl::OkStatus();
+  }});
+  const auto connect = [this] {
+    grpc::ChannelArguments own;
+    own.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    own.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+    own.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 100);
+    return grpc::CreateCustomChannel("unix:" + socket_,
+                                     grpc::InsecureChannelCredentials(), own);
+  };
+  holds = true;
+  auto leaves = std::make_unique<grpc::ClientContext>();
+  Limit(leaves.get());
+  std::thread first([&] {
+    const auto stub = v1::FineTuningJobService::NewStub(connect());
+    v1::CreateFineTuningJobRequest request;
+    request.set_text(kJobText);
+    v1::FineTuningJob job;
+    EXPECT_EQ(
+        stub->CreateFineTuningJob(leaves.get(), request, &job).error_code(),
+        grpc::StatusCode::CANCELLED);
+  });
+  begun.WaitForNotification();
+  leaves->TryCancel();
+  first.join();
+  leaves.reset();  // and with it the last of the channel
+  account_stub_ = v1::AccountService::NewStub(connect());
+  grpc::ClientContext context;
+  Limit(&context);
+  context.set_wait_for_ready(true);
+  v1::WhoAmIResponse caller;
+  const grpc::Status status = account_stub_->WhoAmI(&context, {}, &caller);
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  go_on.Notify();
+  const auto rows = AwaitRows(1);
+  EXPECT_EQ(rows[0].rpc(), "FineTuningJobService/CreateFineTuningJob");
+  EXPECT_EQ(rows[0].principal(), absl::StrCat("uid:", geteuid()));
+  EXPECT_EQ(rows[0].peer(), "unix");
+  EXPECT_EQ(rows[0].code(), "OK");
 }
 
 TEST_F(ApiAuditTest, ACallIsAnsweredWhenItsRowIsLost) {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -33,6 +34,7 @@
 #include "server/door/call_metrics.h"
 #include "server/door/call_queue.h"
 #include "server/door/front_door.h"
+#include "server/door/open_calls.h"
 #include "server/limits/limit_check.h"
 #include "server/limits/limit_table.h"
 
@@ -116,6 +118,22 @@ void SetTimes(const ApiOptions& options, grpc::ServerBuilder& builder) {
   }
 }
 
+static_assert(kMaxSyncThreads > static_cast<int>(OpenCallLimits{}.all));
+
+// What sees each call before its handler.
+std::vector<
+    std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>>
+Interceptors(const ApiOptions& options, OpenCalls* open, const Peers* peers) {
+  std::vector<
+      std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>>
+      all;
+  if (options.metrics != nullptr) {
+    all = CallMetrics(*options.metrics, MethodNames());
+  }
+  all.push_back(LimitOpenCalls(open, peers));
+  return all;
+}
+
 // The limits' table says again what holds without it.
 static_assert(kMaxStreamsEach == 100 && kMaxStreams == 2'000);
 
@@ -137,14 +155,14 @@ struct ApiServer::Parts {
         peers(LimitsOf(options)),
         gate(&peers, to.accounts, to.tokens, to.store),
         audit(to.store, AuditOptionsOf(options)),
-        pump(&peers, options.stalled_reader_limit),
+        pump(options.stalled_reader_limit),
         calls{&gate, &work, &pump, &audit, &limits, options.unary_deadline},
         jobs({.engine = to.jobs, .store = to.store, .inspector = to.datasets},
              options.state_dir, options.check_kept, calls),
         datasets(to.datasets, calls),
         checkpoints(to.jobs, options.state_dir, calls),
         models(to.models, to.sampler, calls),
-        plans(to.planner, calls, &peers),
+        plans(to.planner, calls),
         system(to.jobs, to.store, to.doctor, calls),
         accounts(to.accounts, to.tokens, limit_table.get(), calls),
         uploads(to.uploads, calls) {
@@ -160,10 +178,11 @@ struct ApiServer::Parts {
   const std::unique_ptr<LimitTable> limit_table;
   LimitCheck limits{limit_table.get(), store};
   Peers peers;
+  OpenCalls open_calls;
   Gate gate;
   AuditLog audit;
   StreamPump pump;
-  CallQueue work{&peers};
+  CallQueue work;
   const CallDoor calls;
   JobService jobs;
   DatasetService datasets;
@@ -214,16 +233,15 @@ absl::StatusOr<std::unique_ptr<ApiServer>> ApiServer::Start(
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
-  if (options.metrics != nullptr) {
-    builder.experimental().SetInterceptorCreators(
-        CallMetrics(*options.metrics, MethodNames()));
-  }
+  builder.experimental().SetInterceptorCreators(
+      Interceptors(options, &parts->open_calls, &parts->peers));
   builder.SetMaxReceiveMessageSize(kMaxReceiveBytes);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
                              kMaxStreamsPerConnection);
   SetTimes(options, builder);
   RefuseCompression(builder);
   grpc::ResourceQuota quota("api");
+  quota.SetMaxThreads(kMaxSyncThreads);
   builder.SetResourceQuota(quota.Resize(kGrpcMemoryBytes));
   builder.RegisterService(&parts->jobs);
   builder.RegisterService(&parts->datasets);

@@ -44,6 +44,10 @@ inline constexpr absl::Duration kMaxConnectionIdle = absl::Minutes(5);
 // for the interval, and ends when no answer comes within the timeout.
 inline constexpr absl::Duration kKeepaliveInterval = absl::Seconds(60);
 inline constexpr absl::Duration kKeepaliveTimeout = absl::Seconds(20);
+// Threads of gRPC's own services that hold one for each call, as reflection
+// does: more than OpenCallLimits lets be open, so that those are refused by
+// name.
+inline constexpr int kMaxSyncThreads = 160;
 // Connections that are let in however few descriptors there are.
 inline constexpr int kFewestConnections = 4;
 

@@ -18,13 +18,14 @@ class InspectionCall final : public grpc::ServerUnaryReactor {
                  MakeQuestion question, FillAnswer fill)
       : inspector_(inspector),
         door_(door),
-        context_(context),
+        origin_(OriginOf(door, *context)),
         request_(request),
         question_(std::move(question)),
         fill_(std::move(fill)),
         id_(inspector->NewId()) {}
 
   void Begin() {
+    if (!origin_.caller.ok()) return Answer(origin_.caller.status());
     Work([this] { Ask(); });
   }
 
@@ -36,13 +37,13 @@ class InspectionCall final : public grpc::ServerUnaryReactor {
 
  private:
   void Work(std::function<void()> work) {
-    const absl::Status taken = door_.queue->Run(*context_, std::move(work));
+    const absl::Status taken = door_.queue->Run(origin_.share, std::move(work));
     if (!taken.ok()) Answer(taken);
   }
 
   absl::StatusOr<DatasetQuestion> Question() const {
     ASSIGN_OR_RETURN(const Entered entered,
-                     EnterCall(door_, *context_, *request_));
+                     EnterCall(door_, origin_, *request_));
     ASSIGN_OR_RETURN(DatasetQuestion question, question_(entered));
     question.caller = entered.caller;
     return inspector_->Check(std::move(question));
@@ -63,13 +64,13 @@ class InspectionCall final : public grpc::ServerUnaryReactor {
   }
 
   void Answer(const absl::Status& status) {
-    AuditCall(door_, *context_, *request_, status, nullptr);
+    AuditCall(door_, origin_.asker, *request_, status, nullptr);
     Finish(ToGrpcStatus(status));
   }
 
   DatasetInspector* const inspector_;
   const CallDoor door_;
-  grpc::CallbackServerContext* const context_;
+  const CallOrigin origin_;
   const google::protobuf::Message* const request_;
   const MakeQuestion question_;
   const FillAnswer fill_;

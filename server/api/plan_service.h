@@ -24,12 +24,11 @@ absl::StatusOr<v1::PlanTrainingResponse> ToProto(const TrainingPlan& plan,
 // Thread-safe.  All that is given must outlive the gRPC server.
 class PlanService final : public v1::PlanService::CallbackService {
  public:
-  PlanService(const TrainingPlanner* planner, const CallDoor& door,
-              const Peers* peers)
+  PlanService(const TrainingPlanner* planner, const CallDoor& door)
       : planner_(planner),
-        work_(peers, {.threads = 1,
-                      .waiting = kMaxWaitingPlans,
-                      .waiting_each = kMaxWaitingPlansEach}),
+        work_({.threads = 1,
+               .waiting = kMaxWaitingPlans,
+               .waiting_each = kMaxWaitingPlansEach}),
         door_(door) {
     door_.queue = &work_;
   }

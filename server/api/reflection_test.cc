@@ -1,6 +1,8 @@
 // The API describes itself: server reflection, as grpcurl asks it.
+#include <memory>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "google/protobuf/descriptor.pb.h"
@@ -8,6 +10,7 @@
 #include "gtest/gtest.h"
 #include "proto/grpc_reflection/reflection.pb.h"
 #include "server/api/api_test_fixture.h"
+#include "server/door/open_calls.h"
 
 namespace roundhouse {
 namespace {
@@ -17,6 +20,7 @@ using grpc_reflection::Response;
 
 class ReflectionTest : public ApiTestFixture {
  protected:
+  grpc::Slice empty_;
   // The answer to one request.
   Response Ask(const Request& request) {
     grpc::ClientContext context;
@@ -90,6 +94,50 @@ TEST_F(ReflectionTest, AnUnknownSymbolIsAnError) {
   request.set_file_containing_symbol("roundhouse.v1.NoSuchService");
   EXPECT_EQ(Ask(request).error().code(),
             static_cast<int>(grpc::StatusCode::NOT_FOUND));
+}
+
+// One more than a user's places, of calls that need no token and stay open.
+TEST_F(ReflectionTest, WatchesOfHealthThatStayOpenHaveANumber) {
+  struct Watch {
+    grpc::ClientContext context;
+    std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call;
+  };
+  grpc::CompletionQueue queue;
+  auto done = [&queue] {
+    void* tag = nullptr;
+    bool ok = false;
+    return queue.Next(&tag, &ok) && ok;
+  };
+  grpc::GenericStub stub(channel_);
+  std::vector<std::unique_ptr<Watch>> watches;
+  grpc::ByteBuffer answer;
+  const auto watch = [&] {
+    watches.push_back(std::make_unique<Watch>());
+    Watch& own = *watches.back();
+    Limit(&own.context);
+    own.call =
+        stub.PrepareCall(&own.context, "/grpc.health.v1.Health/Watch", &queue);
+    own.call->StartCall(nullptr);
+    EXPECT_TRUE(done());
+    own.call->Write(grpc::ByteBuffer(&empty_, 1), nullptr);
+    done();
+    own.call->Read(&answer, nullptr);
+    return done();
+  };
+  for (size_t i = 0; i < OpenCallLimits{}.each_user; ++i) {
+    EXPECT_TRUE(watch()) << i;
+  }
+  EXPECT_FALSE(watch());
+  grpc::Status status;
+  watches.back()->call->Finish(&status, nullptr);
+  EXPECT_TRUE(done());
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED)
+      << status.error_message();
+  for (size_t i = 0; i + 1 < watches.size(); ++i) {
+    watches[i]->context.TryCancel();
+    watches[i]->call->Finish(&status, nullptr);
+    done();
+  }
 }
 
 }  // namespace

@@ -177,8 +177,8 @@ grpc::ServerWriteReactor<v1::SampleResponse>* BeginSample(
         ASSIGN_OR_RETURN(SampleQuestion question, FromProto(request));
         question.caller = entered.caller;
         auto mailbox = std::make_shared<Mailbox>(door.pump);
-        const absl::Status taken =
-            door.queue->Run(*context, [engine, question, mailbox] {
+        const absl::Status taken = door.queue->Run(
+            ShareOf(entered.caller), [engine, question, mailbox] {
               if (!mailbox->cancelled()) engine->Start(question, mailbox);
             });
         if (!taken.ok()) mailbox->OnEnd(taken);

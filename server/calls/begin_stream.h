@@ -1,5 +1,5 @@
-// How a call becomes a stream: a place, the gate, the caller's limits, then
-// what the handler makes of it.
+// How a call becomes a stream: who calls, a place, the gate, the caller's
+// limits, then what the handler makes of it.
 #ifndef ROUNDHOUSE_SERVER_CALLS_BEGIN_STREAM_H_
 #define ROUNDHOUSE_SERVER_CALLS_BEGIN_STREAM_H_
 
@@ -26,28 +26,31 @@ using MadeStream = absl::StatusOr<std::shared_ptr<PumpedWriter<Response>>>;
 template <typename Response>
 class RefusedStream final : public grpc::ServerWriteReactor<Response> {
  public:
-  RefusedStream(const CallDoor& door, const grpc::ServerContextBase& context,
+  RefusedStream(const CallDoor& door, const Asker& asker,
                 const google::protobuf::Message& request,
                 const absl::Status& status) {
-    AuditCall(door, context, request, status, nullptr);
+    AuditCall(door, asker, request, status, nullptr);
     this->Finish(ToGrpcStatus(status, ResourceOf(request)));
   }
   void OnDone() override { delete this; }
 };
 
-// Makes a stream, once the gate has let the caller in and he has a place for
-// one, and hands it to the pump and to gRPC.  Errors of `make` end the call.
+// Makes a stream, once the caller is known, has a place for one and the gate
+// has let him in, and hands it to the pump and to gRPC.  Errors of `make` end
+// the call.
 template <typename Response>
 grpc::ServerWriteReactor<Response>* BeginStream(
     const CallDoor& door, grpc::CallbackServerContext* context,
     const google::protobuf::Message& request, StreamKind kind,
     absl::FunctionRef<MadeStream<Response>(const Entered&)> make) {
+  const CallOrigin origin = OriginOf(door, *context);
   const auto refuse = [&](const absl::Status& status) {
-    return new RefusedStream<Response>(door, *context, request, status);
+    return new RefusedStream<Response>(door, origin.asker, request, status);
   };
-  absl::StatusOr<StreamPlace> place = door.pump->Take(*context, kind);
+  if (!origin.caller.ok()) return refuse(origin.caller.status());
+  absl::StatusOr<StreamPlace> place = door.pump->Take(origin.share, kind);
   if (!place.ok()) return refuse(place.status());
-  const absl::StatusOr<Entered> entered = EnterCall(door, *context, request);
+  const absl::StatusOr<Entered> entered = EnterCall(door, origin, request);
   if (!entered.ok()) return refuse(entered.status());
   absl::StatusOr<StreamTicket> ticket =
       door.limits->OpenStream(entered->caller);
@@ -58,7 +61,7 @@ grpc::ServerWriteReactor<Response>* BeginStream(
   PumpedWriter<Response>* const raw = stream.get();
   stream->Begin(*std::move(place), *std::move(ticket), *door.gate,
                 entered->caller, ResourceOf(request),
-                StreamAudit::Begin(door, *context, request));
+                StreamAudit::Begin(door, origin.asker, request));
   door.pump->Add(std::move(stream));
   return raw;
 }

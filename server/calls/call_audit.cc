@@ -29,14 +29,12 @@ bool Acts(const google::protobuf::Message& request) {
   return rule != nullptr && rule->effect == Effect::kActs;
 }
 
-AuditRecord RecordOf(const CallDoor& door,
-                     const grpc::ServerContextBase& context,
+AuditRecord RecordOf(const Asker& asker,
                      const google::protobuf::Message& request) {
-  Asker asker = door.gate->AskerOf(context);
-  return {.principal = std::move(asker.principal),
-          .user = std::move(asker.user),
-          .token = std::move(asker.token),
-          .peer = std::move(asker.peer),
+  return {.principal = asker.principal,
+          .user = asker.user,
+          .token = asker.token,
+          .peer = asker.peer,
           .rpc = RpcOf(request),
           .resource = ResourceOf(request)};
 }
@@ -50,25 +48,45 @@ void PutResult(const absl::Status& status, AuditRecord* record) {
 
 }  // namespace
 
-void AuditCall(const CallDoor& door, const grpc::ServerContextBase& context,
+Peer ShareOf(const Caller& caller) {
+  return caller.uid.has_value() ? Peer(*caller.uid)
+                                : Peer::OfHolder(caller.principal);
+}
+
+CallOrigin OriginOf(const CallDoor& door,
+                    const grpc::ServerContextBase& context) {
+  CallOrigin origin{.caller = door.gate->CallerOf(context)};
+  if (!origin.caller.ok()) {
+    origin.asker = door.gate->AskerOf(context);
+    return origin;
+  }
+  const Caller& caller = *origin.caller;
+  origin.share = ShareOf(caller);
+  origin.asker = {.principal = caller.principal,
+                  .user = caller.user,
+                  .token = caller.token,
+                  .peer = door.gate->AddressOf(context)};
+  return origin;
+}
+
+void AuditCall(const CallDoor& door, const Asker& asker,
                const google::protobuf::Message& request,
                const absl::Status& status,
                const google::protobuf::Message* made) {
   if (!Acts(request) && !IsRefusal(status.code())) return;
-  AuditRecord record = RecordOf(door, context, request);
+  AuditRecord record = RecordOf(asker, request);
   PutResult(status, &record);
   if (!status.ok()) return door.audit->RecordLater(std::move(record));
   if (made != nullptr) record.resource = TextField(*made, "name");
   door.audit->Record(std::move(record));
 }
 
-StreamAudit StreamAudit::Begin(const CallDoor& door,
-                               const grpc::ServerContextBase& context,
+StreamAudit StreamAudit::Begin(const CallDoor& door, const Asker& asker,
                                const google::protobuf::Message& request) {
   StreamAudit audit;
   if (!Acts(request)) return audit;
   audit.audit_ = door.audit;
-  audit.record_ = RecordOf(door, context, request);
+  audit.record_ = RecordOf(asker, request);
   audit.record_->part = AuditPart::kBegin;
   audit.begun_ns_ = MonotonicNs();
   door.audit->Record(*audit.record_);

@@ -10,7 +10,6 @@
 
 #include "absl/status/status.h"
 #include "google/protobuf/message.h"
-#include "grpcpp/grpcpp.h"
 #include "server/audit/audit_log.h"
 #include "server/calls/unary_call.h"
 
@@ -22,8 +21,7 @@ class StreamAudit {
   StreamAudit() = default;
 
   // The row of the beginning, where the RPC has one.  Blocks for a disk.
-  static StreamAudit Begin(const CallDoor& door,
-                           const grpc::ServerContextBase& context,
+  static StreamAudit Begin(const CallDoor& door, const Asker& asker,
                            const google::protobuf::Message& request);
   // The row of the end, once; never blocks.
   void End(const absl::Status& status);

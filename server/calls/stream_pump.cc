@@ -31,8 +31,7 @@ StreamPlace::~StreamPlace() {
   if (pump_ != nullptr) pump_->GiveBack(peer_, kind_);
 }
 
-StreamPump::StreamPump(const Peers* peers, absl::Duration patience)
-    : peers_(peers), patience_(patience) {
+StreamPump::StreamPump(absl::Duration patience) : patience_(patience) {
   thread_ = std::thread([this] { Loop(); });
 }
 
@@ -47,12 +46,6 @@ void StreamPump::Stop() {
   }
   changed_.NotifyOne();
   thread_.join();
-}
-
-absl::StatusOr<StreamPlace> StreamPump::Take(
-    const grpc::ServerContextBase& context, StreamKind kind) {
-  ASSIGN_OR_RETURN(const Peer peer, peers_->PeerOf(context));
-  return Take(peer, kind);
 }
 
 absl::StatusOr<StreamPlace> StreamPump::Take(const Peer& peer,

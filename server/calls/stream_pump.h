@@ -30,7 +30,7 @@
 #include "server/calls/call_audit.h"
 #include "server/calls/errors.h"
 #include "server/calls/unary_call.h"
-#include "server/door/peers.h"
+#include "server/door/peer.h"
 #include "server/limits/limit_check.h"
 
 namespace roundhouse {
@@ -76,20 +76,15 @@ class StreamPlace {
 
 class StreamPump {
  public:
-  // `peers` outlives the pump.  A stream whose reader takes nothing for
-  // `patience` is cancelled.
-  explicit StreamPump(const Peers* peers,
-                      absl::Duration patience = kStalledReaderLimit);
+  // A stream whose reader takes nothing for `patience` is cancelled.
+  explicit StreamPump(absl::Duration patience = kStalledReaderLimit);
   // Stop().
   ~StreamPump();
   StreamPump(const StreamPump&) = delete;
   StreamPump& operator=(const StreamPump&) = delete;
 
-  // A place for a stream of whoever makes the call.  kUnauthenticated when
-  // nobody knows who that is; kResourceExhausted when he has no more, or all
-  // together have none.
-  absl::StatusOr<StreamPlace> Take(const grpc::ServerContextBase& context,
-                                   StreamKind kind);
+  // A place for a stream of `peer`, a user of this machine or a token's
+  // holder.  kResourceExhausted when he has no more, or all together have none.
   absl::StatusOr<StreamPlace> Take(const Peer& peer, StreamKind kind);
   absl::Duration patience() const { return patience_; }
   // Keeps the stream until Remove.
@@ -115,7 +110,6 @@ class StreamPump {
   void GiveBack(const Peer& peer, StreamKind kind);
   void Loop();
 
-  const Peers* const peers_;
   const absl::Duration patience_;
   std::atomic<uint64_t> changes_ = 1;
   Mutex mutex_;

@@ -14,7 +14,7 @@ constexpr uid_t kBob = 40'002;
 class StreamPumpTest : public testing::Test {
  protected:
   // Takes places until it is refused; what was said then.
-  std::string Exhaust(uid_t uid, StreamKind kind) {
+  std::string Exhaust(const Peer& uid, StreamKind kind) {
     while (true) {
       auto place = pump_.Take(uid, kind);
       if (!place.ok()) return std::string(place.status().message());
@@ -22,8 +22,7 @@ class StreamPumpTest : public testing::Test {
     }
   }
 
-  Peers peers_{PeerLimits()};
-  StreamPump pump_{&peers_};
+  StreamPump pump_;
   std::vector<StreamPlace> places_;
 };
 

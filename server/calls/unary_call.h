@@ -21,6 +21,7 @@
 #include "server/access/rules.h"
 #include "server/calls/errors.h"
 #include "server/door/call_queue.h"
+#include "server/door/peer.h"
 #include "server/limits/limit_check.h"
 
 namespace roundhouse {
@@ -42,18 +43,31 @@ struct CallDoor {
   absl::Duration unary_deadline = kUnaryDeadline;
 };
 
-// The gate, and one call more of the caller's.
+// Who makes a call, noted as it comes in: his connection, by which he is known,
+// may be gone before the call is done.
+struct CallOrigin {
+  absl::StatusOr<Caller> caller;  // or why he is not let in
+  Asker asker;
+  Peer share;  // of the queue and of the streams
+};
+Peer ShareOf(const Caller& caller);
+CallOrigin OriginOf(const CallDoor& door,
+                    const grpc::ServerContextBase& context);
+
+// The gate, as the accounts are now, and one call more of the caller's.
 inline absl::StatusOr<Entered> EnterCall(
-    const CallDoor& door, const grpc::ServerContextBase& context,
+    const CallDoor& door, const CallOrigin& origin,
     const google::protobuf::Message& request) {
-  ASSIGN_OR_RETURN(Entered entered, door.gate->Enter(context, request));
+  RETURN_IF_ERROR(origin.caller.status());
+  ASSIGN_OR_RETURN(const Caller caller, door.gate->Now(*origin.caller));
+  ASSIGN_OR_RETURN(Entered entered, door.gate->Enter(caller, request));
   RETURN_IF_ERROR(door.limits->CheckCall(entered.caller));
   return entered;
 }
 
 // Leaves the row that the audit has of a call, if it has one, which ended as
 // `status` says.  Blocks for a disk when that is OK.
-void AuditCall(const CallDoor& door, const grpc::ServerContextBase& context,
+void AuditCall(const CallDoor& door, const Asker& asker,
                const google::protobuf::Message& request,
                const absl::Status& status,
                const google::protobuf::Message* made);
@@ -75,9 +89,10 @@ auto Guarded(const Call& call) -> decltype(call()) {
   }
 }
 
-// `call` fills the response; it is made once the gate has let the caller in,
-// and answered once the audit has it.  `made`: the response of a call that
-// makes what its `name` says, for the audit.
+// `call` fills the response; it is made once the gate has let the caller in, on
+// the queue, where whoever is nobody never waits, and answered once the audit
+// has it.  `made`: the response of a call that makes what its `name` says, for
+// the audit.
 inline grpc::ServerUnaryReactor* RunUnary(
     grpc::CallbackServerContext* context, const CallDoor& door,
     const google::protobuf::Message* request,
@@ -87,25 +102,28 @@ inline grpc::ServerUnaryReactor* RunUnary(
   const std::string resource = ResourceOf(*request);
   const int64_t late_ns =
       MonotonicNs() + absl::ToInt64Nanoseconds(door.unary_deadline);
-  const absl::Status taken =
-      door.queue->Run(*context, [=, call = std::move(call)] {
-        const auto answer = [&]() -> absl::Status {
-          if (MonotonicNs() > late_ns) {
-            return absl::DeadlineExceededError(
-                absl::StrCat("the call waited longer than ",
-                             absl::FormatDuration(door.unary_deadline),
-                             " for its turn; nothing was done"));
-          }
-          ASSIGN_OR_RETURN(const Entered entered,
-                           EnterCall(door, *context, *request));
-          return call(entered);
-        };
-        const absl::Status status = Guarded(answer);
-        AuditCall(door, *context, *request, status, made);
-        reactor->Finish(ToGrpcStatus(status, resource));
-      });
+  const CallOrigin origin = OriginOf(door, *context);
+  absl::Status taken = origin.caller.status();
+  if (taken.ok()) {
+    taken = door.queue->Run(origin.share, [=, call = std::move(call)] {
+      const auto answer = [&]() -> absl::Status {
+        if (MonotonicNs() > late_ns) {
+          return absl::DeadlineExceededError(
+              absl::StrCat("the call waited longer than ",
+                           absl::FormatDuration(door.unary_deadline),
+                           " for its turn; nothing was done"));
+        }
+        ASSIGN_OR_RETURN(const Entered entered,
+                         EnterCall(door, origin, *request));
+        return call(entered);
+      };
+      const absl::Status status = Guarded(answer);
+      AuditCall(door, origin.asker, *request, status, made);
+      reactor->Finish(ToGrpcStatus(status, resource));
+    });
+  }
   if (!taken.ok()) {
-    AuditCall(door, *context, *request, taken, nullptr);
+    AuditCall(door, origin.asker, *request, taken, nullptr);
     reactor->Finish(ToGrpcStatus(taken, resource));
   }
   return reactor;

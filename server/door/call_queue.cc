@@ -3,12 +3,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/status.h"
 
 namespace roundhouse {
 
-CallQueue::CallQueue(const Peers* peers, const CallQueueLimits& limits)
-    : peers_(peers), limits_(limits) {
+CallQueue::CallQueue(const CallQueueLimits& limits) : limits_(limits) {
   for (int i = 0; i < limits_.threads; ++i) {
     threads_.emplace_back([this] { Loop(); });
   }
@@ -26,16 +24,13 @@ void CallQueue::Stop() {
   threads_.clear();
 }
 
-absl::Status CallQueue::Run(const grpc::ServerContextBase& context,
-                            std::function<void()> work) {
-  ASSIGN_OR_RETURN(const Peer peer, peers_->PeerOf(context));
-  return Run(peer, std::move(work));
-}
-
 absl::Status CallQueue::Run(const Peer& peer, std::function<void()> work) {
   {
     MutexLock lock(mutex_);
-    if (stop_ || waiting_ >= limits_.waiting) {
+    const bool network = !peer.uid.has_value();
+    if (stop_ || waiting_ >= limits_.waiting ||
+        (network &&
+         waiting_network_ >= limits_.waiting - limits_.waiting / kLocalPart)) {
       return absl::UnavailableError("the server is busy; try again");
     }
     std::deque<std::function<void()>>& calls = calls_[peer];
@@ -48,6 +43,7 @@ absl::Status CallQueue::Run(const Peer& peer, std::function<void()> work) {
     if (calls.empty()) turns_.push_back(peer);
     calls.push_back(std::move(work));
     ++waiting_;
+    waiting_network_ += network ? 1 : 0;
   }
   changed_.NotifyOne();
   return absl::OkStatus();
@@ -60,6 +56,7 @@ std::function<void()> CallQueue::TakeNext() {
   std::function<void()> work = std::move(calls->second.front());
   calls->second.pop_front();
   --waiting_;
+  waiting_network_ -= peer.uid.has_value() ? 0 : 1;
   if (calls->second.empty()) {
     calls_.erase(calls);
   } else {

@@ -1,6 +1,6 @@
 // Where unary calls are carried out: a few threads that may wait for the disk,
-// where gRPC's own must not, and a queue that users share, and addresses
-// (peer.h).
+// where gRPC's own must not, and a queue that users share (peer.h).  Whoever
+// comes over the network leaves a part of it to this machine's users.
 //
 // They take turns, so whoever asks for one thing does not wait behind somebody
 // else's hundred.  Of one user, calls are begun in the order given.
@@ -18,8 +18,7 @@
 
 #include "absl/status/status.h"
 #include "base/mutex.h"
-#include "grpcpp/grpcpp.h"
-#include "server/door/peers.h"
+#include "server/door/peer.h"
 
 namespace roundhouse {
 
@@ -29,20 +28,20 @@ struct CallQueueLimits {
   size_t waiting_each = 128;  // of one user
 };
 
+// The part of what may wait that is kept for users of this machine.
+inline constexpr size_t kLocalPart = 4;
+
 class CallQueue {
  public:
-  // `peers` outlives the queue.
-  explicit CallQueue(const Peers* peers, const CallQueueLimits& limits = {});
+  explicit CallQueue(const CallQueueLimits& limits = {});
   // Stop().
   ~CallQueue();
   CallQueue(const CallQueue&) = delete;
   CallQueue& operator=(const CallQueue&) = delete;
 
-  // `work` is run, for whoever makes the call.  Otherwise it is not:
-  // kUnauthenticated when nobody knows who that is, kUnavailable when he has
-  // too many calls waiting, or all together have.
-  absl::Status Run(const grpc::ServerContextBase& context,
-                   std::function<void()> work);
+  // `work` is run, for `peer`: a user of this machine or a token's holder.
+  // Otherwise it is not: kUnavailable when he has too many calls waiting, or
+  // all together have.
   absl::Status Run(const Peer& peer, std::function<void()> work);
   // Runs what waits, then joins.  Further work is refused.
   void Stop();
@@ -52,7 +51,6 @@ class CallQueue {
   // REQUIRES: a call waits.
   std::function<void()> TakeNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  const Peers* const peers_;
   const CallQueueLimits limits_;
   Mutex mutex_;
   CondVar changed_;
@@ -61,6 +59,7 @@ class CallQueue {
   std::map<Peer, std::deque<std::function<void()>>> calls_
       ABSL_GUARDED_BY(mutex_);
   size_t waiting_ ABSL_GUARDED_BY(mutex_) = 0;
+  size_t waiting_network_ ABSL_GUARDED_BY(mutex_) = 0;  // part of waiting_
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;
 };

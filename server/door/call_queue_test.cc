@@ -13,8 +13,7 @@ constexpr uid_t kAnn = 40'001;
 constexpr uid_t kBob = 40'002;
 
 TEST(CallQueueTest, UsersTakeTurns) {
-  Peers peers({});
-  CallQueue queue(&peers, {.threads = 1});
+  CallQueue queue({.threads = 1});
   absl::Notification begun, go_on;
   ASSERT_TRUE(queue
                   .Run(kAnn,
@@ -37,8 +36,7 @@ TEST(CallQueueTest, UsersTakeTurns) {
 }
 
 TEST(CallQueueTest, OnlySoManyWaitOfAUserAndInAll) {
-  Peers peers({});
-  CallQueue queue(&peers, {.threads = 1, .waiting = 5, .waiting_each = 3});
+  CallQueue queue({.threads = 1, .waiting = 5, .waiting_each = 3});
   absl::Notification begun, go_on;
   ASSERT_TRUE(queue
                   .Run(kAnn,
@@ -61,6 +59,32 @@ TEST(CallQueueTest, OnlySoManyWaitOfAUserAndInAll) {
   queue.Stop();
   EXPECT_EQ(ran, 5) << "what was taken is done";
   EXPECT_TRUE(absl::IsUnavailable(run(kBob)));
+}
+
+// However many tokens and addresses there are, this machine's users get in.
+TEST(CallQueueTest, TheNetworkLeavesAPartToThisMachinesUsers) {
+  CallQueue queue({.threads = 1, .waiting = 4, .waiting_each = 2});
+  absl::Notification begun, go_on;
+  ASSERT_TRUE(queue
+                  .Run(kAnn,
+                       [&] {
+                         begun.Notify();
+                         go_on.WaitForNotification();
+                       })
+                  .ok());
+  begun.WaitForNotification();
+  std::string order;
+  const auto run = [&](const Peer& peer, char c) {
+    return queue.Run(peer, [&order, c] { order += c; });
+  };
+  EXPECT_TRUE(run(Peer::OfHolder("user:mary"), 'm').ok());
+  EXPECT_TRUE(run(Peer::OfHolder("user:nora"), 'n').ok());
+  EXPECT_TRUE(run(Peer::OfHolder("user:mary"), 'M').ok());
+  EXPECT_TRUE(absl::IsUnavailable(run(Peer::OfHolder("user:otto"), 'o')));
+  EXPECT_TRUE(run(kAnn, 'a').ok());
+  go_on.Notify();
+  queue.Stop();
+  EXPECT_EQ(order, "mnaM");
 }
 
 }  // namespace

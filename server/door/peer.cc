@@ -42,6 +42,12 @@ Peer Peer::OfAddress(const struct sockaddr_storage& address) {
   return OfAddress(absl::StrCat(text, "/64"));
 }
 
+Peer Peer::OfHolder(const std::string& principal) {
+  Peer peer;
+  peer.address = principal;
+  return peer;
+}
+
 std::string Peer::Text() const {
   return uid.has_value() ? absl::StrCat("user ", *uid)
                          : absl::StrCat("address ", address);

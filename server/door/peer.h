@@ -24,6 +24,9 @@ struct Peer {
   static Peer OfAddress(const std::string& address);
   static Peer OfAddress(const struct sockaddr_storage& address);
 
+  // The holder of a token, for shares that are his from wherever he calls.
+  static Peer OfHolder(const std::string& principal);
+
   std::optional<uid_t> uid;  // nullopt: an address
   std::string address;       // "": a user
 

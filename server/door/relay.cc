@@ -2,11 +2,9 @@
 
 #include <sys/epoll.h>
 
-#include <cerrno>
 #include <utility>
 
 #include "absl/strings/string_view.h"
-#include "base/log.h"
 
 namespace roundhouse {
 namespace {
@@ -24,13 +22,12 @@ bool Read(ByteStream& from, std::string& to, bool& dry) {
   return there;
 }
 
-void Register(int epoll, int fd, uint64_t key, uint32_t events, int change) {
+// False: the system has no memory for it, or no more watches for this user.
+bool Register(int epoll, int fd, uint64_t key, uint32_t events, int change) {
   struct epoll_event event = {};
   event.events = events;
   event.data.u64 = key;
-  ROUNDHOUSE_CHECK(epoll_ctl(epoll, change, fd, &event) == 0 ||
-                   errno == ENOMEM || errno == ENOSPC)
-      << errno;
+  return epoll_ctl(epoll, change, fd, &event) == 0;
 }
 
 }  // namespace
@@ -50,9 +47,10 @@ Relay::Relay(Peers* peers, int epoll, uint64_t connection, const Peer& peer,
       took_at_(now) {
   peers_->Note(ends_.grpc, peer_, connection_);
   client_events_ = server_events_ = EPOLLIN;
-  Register(epoll_, ends_.client->fd(), 2 * connection_, EPOLLIN, EPOLL_CTL_ADD);
-  Register(epoll_, ends_.server.get(), 2 * connection_ + 1, EPOLLIN,
-           EPOLL_CTL_ADD);
+  unwatched_ = !Register(epoll_, ends_.client->fd(), 2 * connection_, EPOLLIN,
+                         EPOLL_CTL_ADD) ||
+               !Register(epoll_, ends_.server.get(), 2 * connection_ + 1,
+                         EPOLLIN, EPOLL_CTL_ADD);
 }
 
 Relay::~Relay() {
@@ -164,26 +162,31 @@ Relay::Flow Relay::PassDown(absl::Time now) {
 }
 
 // Each end is watched for what can be done with it now.
-void Relay::Watch() {
+bool Relay::Watch() {
   const bool reads = up_.left() == 0 && !server_gone_;
+  const bool writes =
+      down_.left() > 0 || (reads && ends_.client->reads_by_writing());
   const uint32_t client =
-      (reads ? uint32_t{EPOLLIN} : 0) |
-      (down_.left() > 0 || ends_.client->reads_by_writing() ? uint32_t{EPOLLOUT}
-                                                            : 0);
+      (reads ? uint32_t{EPOLLIN} : 0) | (writes ? uint32_t{EPOLLOUT} : 0);
   if (client != client_events_) {
     client_events_ = client;
-    Register(epoll_, ends_.client->fd(), 2 * connection_, client,
-             EPOLL_CTL_MOD);
+    if (!Register(epoll_, ends_.client->fd(), 2 * connection_, client,
+                  EPOLL_CTL_MOD)) {
+      unwatched_ = true;
+    }
   }
-  if (server_gone_) return;
+  if (server_gone_) return !unwatched_;
   const bool blocked = up_.written < admitted_;
   const uint32_t server = (down_.left() == 0 ? uint32_t{EPOLLIN} : 0) |
                           (blocked ? uint32_t{EPOLLOUT} : 0);
   if (server != server_events_) {
     server_events_ = server;
-    Register(epoll_, ends_.server.get(), 2 * connection_ + 1, server,
-             EPOLL_CTL_MOD);
+    if (!Register(epoll_, ends_.server.get(), 2 * connection_ + 1, server,
+                  EPOLL_CTL_MOD)) {
+      unwatched_ = true;
+    }
   }
+  return !unwatched_;
 }
 
 bool Relay::OnClient(bool hung_up, absl::Time now) {
@@ -197,21 +200,20 @@ bool Relay::OnServer(bool hung_up, absl::Time now) {
   if (hung_up && !server_gone_) {
     // Its last words are passed on as the client takes them.
     server_gone_ = true;
-    Register(epoll_, ends_.server.get(), 0, 0, EPOLL_CTL_DEL);
+    (void)Register(epoll_, ends_.server.get(), 0, 0, EPOLL_CTL_DEL);
   }
   if (down_.left() == 0 && PassDown(now) == Flow::kOver) return false;
   if (up_.left() > 0) return OnTime(now);
-  Watch();
-  return true;
+  return Watch();
 }
 
 bool Relay::OnTime(absl::Time now) {
   if (!server_gone_ && PassUp(now) == Flow::kOver) return false;
-  Watch();
-  return true;
+  return Watch();
 }
 
 bool Relay::Behaves(absl::Time now) const {
+  if (unwatched_) return false;
   if (!frames_.begun() && now - began_ > kSilentClientLimit) return false;
   return down_.left() == 0 || now - took_at_ <= kDeafClientLimit;
 }

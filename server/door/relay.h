@@ -53,7 +53,8 @@ class Relay {
   bool waits() const { return waits_; }
   // Passes on what time allows now.  False: the connection is over.
   bool OnTime(absl::Time now);
-  // Whether the client does what a client does; false: cut it off.
+  // Whether the client does what a client does, and epoll watches it; false:
+  // cut it off.
   bool Behaves(absl::Time now) const;
 
  private:
@@ -73,7 +74,8 @@ class Relay {
   void ForgetRequest(uint32_t stream);
   // False: the other side is gone.  Else as much as it takes now.
   static bool Write(ByteStream& to, Pending& pending, size_t limit);
-  void Watch();
+  // False: an end can't be watched, so nothing more would pass.
+  bool Watch();
 
   Peers* const peers_;
   const int epoll_;
@@ -89,6 +91,7 @@ class Relay {
   bool call_admitted_ = false;   // by calls_, the peer's share not yet
   bool frame_admitted_ = false;  // by every_frame_, the rest not yet
   bool misbehaves_ = false;
+  bool unwatched_ = false;                   // an end of it, by epoll
   std::map<uint32_t, uint64_t> unfinished_;  // bytes of requests, by stream
   bool waits_ = false;
   bool server_gone_ = false;
