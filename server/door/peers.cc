@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "base/log.h"
+#include "base/status.h"
 
 namespace roundhouse {
 namespace {
@@ -20,12 +21,23 @@ int Peers::MostConnections(const Peer& peer) const {
                               : limits_.connections_each;
 }
 
+absl::Status Peers::CheckRoom(const Peer& peer) const {
+  const int all = limits_.connections;
+  const bool trusted = peer.uid.has_value() && IsTrusted(*peer.uid);
+  const int kept = trusted ? 0 : all / kTrustedConnectionsPart;
+  if (connections_ >= all - kept) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(all - kept, " connections are open, the most in all"));
+  }
+  const int network = std::max(1, all - all / kLocalConnectionsPart);
+  if (peer.uid.has_value() || of_addresses_ < network) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat(
+      network, " connections are open over the network, the most of it"));
+}
+
 absl::Status Peers::Enter(const Peer& peer, absl::Time now) {
   MutexLock lock(mutex_);
-  if (connections_ >= limits_.connections) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        limits_.connections, " connections are open, the most in all"));
-  }
+  RETURN_IF_ERROR(CheckRoom(peer));
   const int most = MostConnections(peer);
   const auto found = shares_.find(peer);
   if (found != shares_.end() && found->second.connections >= most) {
@@ -38,6 +50,7 @@ absl::Status Peers::Enter(const Peer& peer, absl::Time now) {
                   .handshakes = TokenBucket(limits_.address_handshakes, now)});
   ++share.first->second.connections;
   ++connections_;
+  of_addresses_ += peer.uid.has_value() ? 0 : 1;
   return absl::OkStatus();
 }
 
@@ -46,6 +59,7 @@ void Peers::Leave(const Peer& peer) {
   const auto share = shares_.find(peer);
   ROUNDHOUSE_CHECK(share != shares_.end());
   --connections_;
+  of_addresses_ -= peer.uid.has_value() ? 0 : 1;
   // Whoever comes back has no more calls than before.
   if (--share->second.connections == 0 && shares_.size() > kMaxSharesKept) {
     shares_.erase(share);

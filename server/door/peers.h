@@ -28,7 +28,9 @@
 namespace roundhouse {
 
 struct PeerLimits {
-  int connections = 1024;     // in all
+  // In all.  Addresses together leave a quarter of it to users of this
+  // machine, and these a 16th to root and the daemon's own user.
+  int connections = 1024;
   int connections_each = 64;  // of a user
   // For root and the daemon's own user.
   int connections_admin = 256;
@@ -53,6 +55,10 @@ struct PeerLimits {
 
 // A DATA frame of as many bytes carries a request that is large, not many.
 inline constexpr uint32_t kLargeFrameBytes = 8 << 10;
+
+// The parts of all connections that are kept, as 1/n of them.
+inline constexpr int kLocalConnectionsPart = 4;
+inline constexpr int kTrustedConnectionsPart = 16;
 
 // Descriptors that a connection takes: its own and a pair of ours.
 inline constexpr int kDescriptorsOfConnection = 3;
@@ -115,6 +121,9 @@ class Peers {
   };
 
   int MostConnections(const Peer& peer) const;
+  // Whether there is room for one more of his kind.
+  absl::Status CheckRoom(const Peer& peer) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const PeerLimits limits_;
   std::function<std::optional<uint64_t>(uid_t)> most_unfinished_ = [](uid_t) {
@@ -122,6 +131,7 @@ class Peers {
   };
   mutable Mutex mutex_;
   int connections_ ABSL_GUARDED_BY(mutex_) = 0;
+  int of_addresses_ ABSL_GUARDED_BY(mutex_) = 0;  // part of connections_
   std::map<Peer, Share> shares_ ABSL_GUARDED_BY(mutex_);
   std::map<int, Noted> noted_ ABSL_GUARDED_BY(mutex_);  // by gRPC's descriptor.
 };

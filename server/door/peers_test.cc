@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
 
@@ -80,6 +81,29 @@ TEST(PeersTest, AnAddressHasSharesOfItsOwn) {
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(peers.MayBeginHandshake(lab, kNow));
   EXPECT_FALSE(peers.MayBeginHandshake(lab, kNow));
   EXPECT_TRUE(peers.MayBeginHandshake(lab, kNow + absl::Seconds(1)));
+}
+
+// However many addresses there are, with tokens or without.
+TEST(PeersTest, TheNetworkLeavesPlacesToThisMachineAndAllLeaveSomeToRoot) {
+  Peers peers(
+      {.connections = 32, .connections_each = 6, .connections_address = 4});
+  int let_in = 0;
+  absl::Status refused;
+  for (int i = 0; i < 40; ++i) {
+    const Peer address = Peer::OfAddress(absl::StrCat("192.0.2.", i));
+    const absl::Status entered = peers.Enter(address, kNow);
+    entered.ok() ? void(++let_in) : refused.Update(entered);
+  }
+  EXPECT_EQ(let_in, 24);
+  EXPECT_EQ(refused.message(),
+            "24 connections are open over the network, the most of it");
+  for (int i = 0; i < 6; ++i) EXPECT_TRUE(peers.Enter(kAnn, kNow).ok());
+  EXPECT_EQ(peers.Enter(kBob, kNow).message(),
+            "30 connections are open, the most in all");
+  for (int i = 0; i < 2; ++i) EXPECT_TRUE(peers.Enter(uid_t{0}, kNow).ok());
+  EXPECT_FALSE(peers.Enter(uid_t{0}, kNow).ok());
+  peers.Leave(Peer::OfAddress("192.0.2.0"));
+  EXPECT_TRUE(peers.Enter(uid_t{0}, kNow).ok());
 }
 
 // What one host has is one peer, however it is written.
