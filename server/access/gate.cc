@@ -61,7 +61,7 @@ absl::Status Denied(const Rule& rule, const Caller& caller, Role has,
 
 }  // namespace
 
-Gate::Gate(const Peers* peers, const Accounts* accounts, Tokens* tokens,
+Gate::Gate(Peers* peers, const Accounts* accounts, Tokens* tokens,
            const JobStore* store, const Clock& clock)
     : peers_(peers),
       accounts_(accounts),
@@ -77,7 +77,9 @@ absl::StatusOr<Caller> Gate::CallerOf(
     const grpc::ServerContextBase& context) const {
   ASSIGN_OR_RETURN(const Peer peer, peers_->PeerOf(context));
   if (peer.uid.has_value()) return CallerOf(*peer.uid);
-  return CallerFrom(peer, AuthorizationOf(context));
+  absl::StatusOr<Caller> caller = CallerFrom(peer, AuthorizationOf(context));
+  if (caller.ok()) peers_->NoteToken(context.peer());
+  return caller;
 }
 
 absl::StatusOr<Caller> Gate::CallerFrom(const Peer& peer,

@@ -67,7 +67,7 @@ struct Asker {
 class Gate {
  public:
   // Everything outlives it.
-  Gate(const Peers* peers, const Accounts* accounts, Tokens* tokens,
+  Gate(Peers* peers, const Accounts* accounts, Tokens* tokens,
        const JobStore* store, const Clock& clock = SystemClock());
 
   // kUnauthenticated: nobody knows who calls; kPermissionDenied: it is not for
@@ -112,7 +112,7 @@ class Gate {
   // What a call is told that showed no token that works.
   absl::Status RefuseToken(const Peer& peer, const absl::Status& why) const;
 
-  const Peers* const peers_;
+  Peers* const peers_;
   const Accounts* const accounts_;
   Tokens* const tokens_;
   const JobStore* const store_;

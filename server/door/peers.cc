@@ -9,16 +9,19 @@
 #include "base/status.h"
 
 namespace roundhouse {
-namespace {
 
-constexpr size_t kMaxSharesKept = 1024;
-
-}  // namespace
+Peers::Peers(const PeerLimits& limits)
+    : limits_(limits), handshakes_(limits.handshakes, absl::InfinitePast()) {}
 
 int Peers::MostConnections(const Peer& peer) const {
   if (!peer.uid.has_value()) return limits_.connections_address;
   return IsTrusted(*peer.uid) ? limits_.connections_admin
                               : limits_.connections_each;
+}
+
+int Peers::MostOfAddresses() const {
+  const int all = limits_.connections;
+  return std::max(1, all - all / kLocalConnectionsPart);
 }
 
 absl::Status Peers::CheckRoom(const Peer& peer) const {
@@ -29,7 +32,7 @@ absl::Status Peers::CheckRoom(const Peer& peer) const {
     return absl::ResourceExhaustedError(
         absl::StrCat(all - kept, " connections are open, the most in all"));
   }
-  const int network = std::max(1, all - all / kLocalConnectionsPart);
+  const int network = MostOfAddresses();
   if (peer.uid.has_value() || of_addresses_ < network) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat(
       network, " connections are open over the network, the most of it"));
@@ -45,6 +48,7 @@ absl::Status Peers::Enter(const Peer& peer, absl::Time now) {
         peer.Text(), " has ", most, " connections open, the most of ",
         peer.uid.has_value() ? "a user" : "an address"));
   }
+  ForgetIdle(now);
   const auto share = shares_.emplace(
       peer, Share{.calls = TokenBucket(limits_.user_calls, now),
                   .handshakes = TokenBucket(limits_.address_handshakes, now)});
@@ -60,10 +64,18 @@ void Peers::Leave(const Peer& peer) {
   ROUNDHOUSE_CHECK(share != shares_.end());
   --connections_;
   of_addresses_ -= peer.uid.has_value() ? 0 : 1;
-  // Whoever comes back has no more calls than before.
-  if (--share->second.connections == 0 && shares_.size() > kMaxSharesKept) {
-    shares_.erase(share);
-  }
+  --share->second.connections;
+}
+
+void Peers::ForgetIdle(absl::Time now) {
+  // However many come, it is one look through them in a while.
+  if (shares_.size() < kMaxSharesKept || now < next_forgetting_) return;
+  next_forgetting_ = now + kForgetInterval;
+  std::erase_if(shares_, [now](const auto& entry) {
+    const Share& share = entry.second;
+    return share.connections == 0 && share.calls.IsFull(now) &&
+           share.handshakes.IsFull(now);
+  });
 }
 
 void Peers::Note(int fd, const Peer& peer, uint64_t connection) {
@@ -78,6 +90,25 @@ void Peers::Forget(int fd, uint64_t connection) {
   noted_.erase(found);
 }
 
+void Peers::NoteToken(absl::string_view connection) {
+  int fd = -1;
+  if (!absl::ConsumePrefix(&connection, "fd:") ||
+      !absl::SimpleAtoi(connection, &fd)) {
+    return;
+  }
+  MutexLock lock(mutex_);
+  const auto found = noted_.find(fd);
+  if (found != noted_.end()) found->second.token = true;
+}
+
+bool Peers::GivesWay(int fd, uint64_t connection) const {
+  MutexLock lock(mutex_);
+  if (of_addresses_ <= MostOfAddresses() / 2) return false;
+  const auto found = noted_.find(fd);
+  return found != noted_.end() && found->second.connection == connection &&
+         !found->second.peer.uid.has_value() && !found->second.token;
+}
+
 bool Peers::MayBeginCall(const Peer& peer, absl::Time now) {
   MutexLock lock(mutex_);
   const auto share = shares_.find(peer);
@@ -87,7 +118,8 @@ bool Peers::MayBeginCall(const Peer& peer, absl::Time now) {
 bool Peers::MayBeginHandshake(const Peer& peer, absl::Time now) {
   MutexLock lock(mutex_);
   const auto share = shares_.find(peer);
-  return share != shares_.end() && share->second.handshakes.Take(now);
+  return share != shares_.end() && share->second.handshakes.Take(now) &&
+         handshakes_.Take(now);
 }
 
 bool Peers::AddUnfinished(const Peer& peer, uint64_t bytes) {
@@ -101,6 +133,10 @@ bool Peers::AddUnfinished(const Peer& peer, uint64_t bytes) {
   if (share == shares_.end()) return false;
   const uint64_t sum = share->second.unfinished_bytes + bytes;
   if (sum > most) return false;
+  if (!peer.uid.has_value()) {
+    if (network_bytes_ + bytes > limits_.network_unfinished_bytes) return false;
+    network_bytes_ += bytes;
+  }
   share->second.unfinished_bytes = sum;
   return true;
 }
@@ -111,6 +147,7 @@ void Peers::TakeBackUnfinished(const Peer& peer, uint64_t bytes) {
   ROUNDHOUSE_CHECK(share != shares_.end() &&
                    share->second.unfinished_bytes >= bytes);
   share->second.unfinished_bytes -= bytes;
+  if (!peer.uid.has_value()) network_bytes_ -= bytes;
 }
 
 absl::StatusOr<Peer> Peers::PeerOf(absl::string_view connection) const {
@@ -133,6 +170,11 @@ std::string Peers::AddressOf(const grpc::ServerContextBase& context) const {
   const absl::StatusOr<Peer> peer = PeerOf(context);
   if (!peer.ok()) return "unknown";
   return peer->uid.has_value() ? "unix" : peer->address;
+}
+
+size_t Peers::shares() const {
+  MutexLock lock(mutex_);
+  return shares_.size();
 }
 
 int Peers::connections() const {

@@ -45,12 +45,16 @@ struct PeerLimits {
   // Bytes of a user's requests that are not whole yet: gRPC keeps them.  The
   // connection that goes beyond is closed.
   uint64_t user_unfinished_bytes = 8 << 20;
-  uint64_t address_unfinished_bytes = 32 << 20;
+  uint64_t address_unfinished_bytes = 16 << 20;
+  // All addresses together have half of what gRPC may keep (api_server.cc).
+  uint64_t network_unfinished_bytes = 32 << 20;
   // Frames of any kind that a connection sends in a second; more have to wait.
   // DATA frames of kLargeFrameBytes or more are not among them.
   double connection_frames = 10'000;
   // TLS handshakes that an address begins in a second; more are refused.
   double address_handshakes = 50;
+  // And all together.
+  double handshakes = 200;
 };
 
 // A DATA frame of as many bytes carries a request that is large, not many.
@@ -60,12 +64,18 @@ inline constexpr uint32_t kLargeFrameBytes = 8 << 10;
 inline constexpr int kLocalConnectionsPart = 4;
 inline constexpr int kTrustedConnectionsPart = 16;
 
+// Whoever left is remembered while he has used up some of his share, so that
+// nobody gets a new one by coming back.  Beyond this many, the others are
+// forgotten.
+inline constexpr size_t kMaxSharesKept = 1024;
+inline constexpr absl::Duration kForgetInterval = absl::Seconds(1);
+
 // Descriptors that a connection takes: its own and a pair of ours.
 inline constexpr int kDescriptorsOfConnection = 3;
 
 class Peers {
  public:
-  explicit Peers(const PeerLimits& limits) : limits_(limits) {}
+  explicit Peers(const PeerLimits& limits);
   Peers(const Peers&) = delete;
   Peers& operator=(const Peers&) = delete;
 
@@ -80,6 +90,12 @@ class Peers {
   // `connection` or another Note of the descriptor.
   void Note(int fd, const Peer& peer, uint64_t connection);
   void Forget(int fd, uint64_t connection);
+
+  // A call over the connection showed a token that works.
+  void NoteToken(absl::string_view connection);
+  // Whether the connection makes room for others: it is an address', no token
+  // came over it, and addresses have more than half of what they may.
+  bool GivesWay(int fd, uint64_t connection) const;
 
   // Whether a connection of `peer`, which has entered, may begin a call now, or
   // a TLS handshake.
@@ -107,6 +123,8 @@ class Peers {
 
   // Connections of all peers now.
   int connections() const;
+  // Peers that something is kept of.
+  size_t shares() const;
 
  private:
   struct Share {
@@ -118,9 +136,14 @@ class Peers {
   struct Noted {
     Peer peer;
     uint64_t connection = 0;
+    bool token = false;  // one that works was shown
   };
 
   int MostConnections(const Peer& peer) const;
+  // Forgets whom nothing is held against any more, where there are many.
+  void ForgetIdle(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The most connections that addresses may have.
+  int MostOfAddresses() const;
   // Whether there is room for one more of his kind.
   absl::Status CheckRoom(const Peer& peer) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -132,7 +155,11 @@ class Peers {
   mutable Mutex mutex_;
   int connections_ ABSL_GUARDED_BY(mutex_) = 0;
   int of_addresses_ ABSL_GUARDED_BY(mutex_) = 0;  // part of connections_
+  // What is not whole of requests of addresses.
+  uint64_t network_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  TokenBucket handshakes_ ABSL_GUARDED_BY(mutex_);
   std::map<Peer, Share> shares_ ABSL_GUARDED_BY(mutex_);
+  absl::Time next_forgetting_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   std::map<int, Noted> noted_ ABSL_GUARDED_BY(mutex_);  // by gRPC's descriptor.
 };
 

@@ -106,6 +106,77 @@ TEST(PeersTest, TheNetworkLeavesPlacesToThisMachineAndAllLeaveSomeToRoot) {
   EXPECT_TRUE(peers.Enter(uid_t{0}, kNow).ok());
 }
 
+TEST(PeersTest, WhereAddressesAreManyThoseWithoutATokenGiveWay) {
+  Peers peers({.connections = 8});
+  const Peer address = Peer::OfAddress("192.0.2.1");
+  for (uint64_t i = 1; i <= 4; ++i) {
+    EXPECT_FALSE(peers.GivesWay(1, 1)) << "there is room";
+    ASSERT_TRUE(peers.Enter(address, kNow).ok());
+    peers.Note(static_cast<int>(i), address, i);
+  }
+  EXPECT_TRUE(peers.GivesWay(1, 1));
+  EXPECT_FALSE(peers.GivesWay(1, 2)) << "another connection had the descriptor";
+  peers.NoteToken("fd:1");
+  EXPECT_FALSE(peers.GivesWay(1, 1));
+  peers.Note(5, kAnn, 5);
+  EXPECT_FALSE(peers.GivesWay(5, 5));
+  peers.Leave(address);
+  EXPECT_FALSE(peers.GivesWay(2, 2)) << "there is room again";
+}
+
+TEST(PeersTest, AddressesTogetherHaveALimitOfBytesThatAreNotWhole) {
+  Peers peers({.user_unfinished_bytes = 10,
+               .address_unfinished_bytes = 20,
+               .network_unfinished_bytes = 30});
+  const Peer one = Peer::OfAddress("192.0.2.1");
+  const Peer two = Peer::OfAddress("192.0.2.2");
+  for (const Peer& peer : {one, two, Peer(kAnn)}) {
+    ASSERT_TRUE(peers.Enter(peer, kNow).ok());
+  }
+  EXPECT_TRUE(peers.AddUnfinished(one, 20));
+  EXPECT_FALSE(peers.AddUnfinished(two, 11));
+  EXPECT_TRUE(peers.AddUnfinished(two, 10));
+  EXPECT_TRUE(peers.AddUnfinished(kAnn, 10)) << "he came over the socket";
+  peers.TakeBackUnfinished(one, 20);
+  EXPECT_TRUE(peers.AddUnfinished(two, 10));
+}
+
+TEST(PeersTest, HandshakesHaveARateOfAllAddresses) {
+  Peers peers({.address_handshakes = 2, .handshakes = 3});
+  int begun = 0;
+  for (int i = 0; i < 4; ++i) {
+    const Peer address = Peer::OfAddress(absl::StrCat("192.0.2.", i));
+    ASSERT_TRUE(peers.Enter(address, kNow).ok());
+    for (int k = 0; k < 3; ++k) begun += peers.MayBeginHandshake(address, kNow);
+  }
+  EXPECT_EQ(begun, 3);
+  EXPECT_TRUE(peers.MayBeginHandshake(Peer::OfAddress("192.0.2.3"),
+                                      kNow + absl::Seconds(1)));
+}
+
+// However many come and go meanwhile.
+TEST(PeersTest, ComingBackGivesNoNewShareAndThoseWithAWholeOneAreForgotten) {
+  Peers peers({.user_calls = 1});
+  const auto come_and_go = [&](absl::Time now) {
+    for (size_t i = 0; i <= kMaxSharesKept; ++i) {
+      const Peer address = Peer::OfAddress(absl::StrCat("net ", i));
+      ASSERT_TRUE(peers.Enter(address, now).ok());
+      EXPECT_TRUE(peers.MayBeginCall(address, now));
+      peers.Leave(address);
+    }
+  };
+  come_and_go(kNow);
+  ASSERT_TRUE(peers.Enter(kAnn, kNow).ok());
+  EXPECT_TRUE(peers.MayBeginCall(kAnn, kNow));
+  peers.Leave(kAnn);
+  ASSERT_TRUE(peers.Enter(kAnn, kNow).ok());
+  EXPECT_FALSE(peers.MayBeginCall(kAnn, kNow));
+  EXPECT_GT(peers.shares(), kMaxSharesKept);
+  const absl::Time later = kNow + absl::Seconds(2);
+  ASSERT_TRUE(peers.Enter(kBob, later).ok());
+  EXPECT_EQ(peers.shares(), 2u);
+}
+
 // What one host has is one peer, however it is written.
 TEST(PeerTest, TheAddressOfAHost) {
   const auto of = [](const char* text) {

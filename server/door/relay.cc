@@ -215,6 +215,10 @@ bool Relay::OnTime(absl::Time now) {
 bool Relay::Behaves(absl::Time now) const {
   if (unwatched_) return false;
   if (!frames_.begun() && now - began_ > kSilentClientLimit) return false;
+  if (now - began_ > kStrangerLimit &&
+      peers_->GivesWay(ends_.grpc, connection_)) {
+    return false;
+  }
   return down_.left() == 0 || now - took_at_ <= kDeafClientLimit;
 }
 

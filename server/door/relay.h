@@ -26,6 +26,8 @@ inline constexpr size_t kRelayBytes = 64 << 10;
 inline constexpr size_t kMaxUnfinishedRequests = 256;
 // A client that has not begun to speak HTTP/2 is cut off after this.
 inline constexpr absl::Duration kSilentClientLimit = absl::Seconds(10);
+// One over the network that has shown no token, where others need its place.
+inline constexpr absl::Duration kStrangerLimit = absl::Seconds(10);
 // One that takes nothing of what there is for it, after this.
 inline constexpr absl::Duration kDeafClientLimit = absl::Seconds(60);
 

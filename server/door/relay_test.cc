@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
 #include "server/door/peers.h"
@@ -72,6 +73,30 @@ TEST_F(RelayTest, NobodyIsWokenForAReadThatMayNotBe) {
   EXPECT_FALSE(relay_->waits());
   EXPECT_EQ(epoll_wait(epoll_.get(), &event, 1, 0), 1);
   EXPECT_EQ(event.data.u64, 2 * kConnection);
+}
+
+TEST_F(RelayTest, AStrangerGivesWayWhereOthersNeedHisPlace) {
+  relay_.reset();
+  ASSERT_EQ(epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, door_.get(), nullptr), 0);
+  Peers peers({.connections = 4});
+  const Peer address = Peer::OfAddress("192.0.2.1");
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(peers.Enter(address, kNow).ok());
+  int server[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, server), 0);
+  const Descriptor other(server[1]);
+  Relay stranger(
+      &peers, epoll_.get(), kConnection, address,
+      Relay::Ends{.client = std::make_unique<PlainStream>(door_.get()),
+                  .server = Descriptor(server[0]),
+                  .grpc = other.get()},
+      kNow);
+  SendMoreThanMayGoOn();
+  ASSERT_TRUE(stranger.OnClient(/*hung_up=*/false, kNow));
+  EXPECT_TRUE(stranger.Behaves(kNow + kStrangerLimit));
+  const absl::Time later = kNow + kStrangerLimit + absl::Seconds(1);
+  EXPECT_FALSE(stranger.Behaves(later));
+  peers.NoteToken(absl::StrCat("fd:", other.get()));
+  EXPECT_TRUE(stranger.Behaves(later));
 }
 
 // As where the system has no more watches for this user.

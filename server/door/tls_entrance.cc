@@ -6,6 +6,7 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <iterator>
@@ -97,42 +98,65 @@ TlsEntrance::~TlsEntrance() {
 
 absl::Status TlsEntrance::Begin(int epoll, uint64_t key, Descriptor client,
                                 const Peer& peer, absl::Time now) {
-  if (handshakes_.size() >= kMaxHandshakes) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        kMaxHandshakes, " TLS handshakes are going on, the most in all"));
-  }
   const auto others = of_peer_.find(peer);
-  if (others != of_peer_.end() && others->second >= kMaxHandshakesEach) {
+  const size_t own = others == of_peer_.end() ? 0 : others->second;
+  if (own >= kMaxHandshakesEach) {
     return absl::ResourceExhaustedError(
         absl::StrCat(peer.Text(), " has ", kMaxHandshakesEach,
                      " TLS handshakes going on, the most of an address"));
   }
-  SslPtr connection = context_->NewConnection();
-  if (connection == nullptr) {
-    return absl::ResourceExhaustedError("no memory for a TLS connection");
-  }
   RETURN_IF_ERROR(peers_->Enter(peer, now));
-  if (!peers_->MayBeginHandshake(peer, now)) {
+  SslPtr connection;
+  const absl::Status begun = [&]() -> absl::Status {
+    if (!peers_->MayBeginHandshake(peer, now)) {
+      return absl::ResourceExhaustedError(absl::StrCat(
+          peer.Text(), " has begun ", peers_->limits().address_handshakes,
+          " TLS handshakes within a second, the most of an address, or all "
+          "have begun ",
+          peers_->limits().handshakes));
+    }
+    RETURN_IF_ERROR(MakeRoom(own));
+    connection = context_->NewConnection();
+    if (connection == nullptr) {
+      return absl::ResourceExhaustedError("no memory for a TLS connection");
+    }
+    struct epoll_event event = {};
+    event.events = EPOLLIN;
+    event.data.u64 = key;
+    if (epoll_ctl(epoll, EPOLL_CTL_ADD, client.get(), &event) == 0) {
+      return absl::OkStatus();
+    }
+    return absl::ResourceExhaustedError("no memory to watch a connection");
+  }();
+  if (!begun.ok()) {
     peers_->Leave(peer);
-    return absl::ResourceExhaustedError(absl::StrCat(
-        peer.Text(), " has begun ", peers_->limits().address_handshakes,
-        " TLS handshakes within a second, the most of an "
-        "address"));
+    return begun;
   }
   PrepareClient(client.get());
-  struct epoll_event event = {};
-  event.events = EPOLLIN;
-  event.data.u64 = key;
-  if (epoll_ctl(epoll, EPOLL_CTL_ADD, client.get(), &event) != 0) {
-    peers_->Leave(peer);
-    return absl::ResourceExhaustedError("no memory to watch a connection");
-  }
   handshakes_[key] = {.peer = peer,
                       .stream = std::make_unique<TlsStream>(
                           std::move(connection), std::move(client)),
                       .epoll = epoll,
                       .began = now};
   ++of_peer_[peer];
+  return absl::OkStatus();
+}
+
+absl::Status TlsEntrance::MakeRoom(size_t own) {
+  if (handshakes_.size() < kMaxHandshakes) return absl::OkStatus();
+  const auto largest = std::max_element(
+      of_peer_.begin(), of_peer_.end(),
+      [](const auto& a, const auto& b) { return a.second < b.second; });
+  if (largest->second <= own) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        kMaxHandshakes, " TLS handshakes are going on, the most in all"));
+  }
+  // By key, which is by age.
+  for (auto it = handshakes_.begin(); it != handshakes_.end(); ++it) {
+    if (it->second.peer != largest->first) continue;
+    End(it);
+    break;
+  }
   return absl::OkStatus();
 }
 

@@ -1,6 +1,6 @@
 // The network's side of the front door: a TCP socket that listens, and the TLS
 // handshakes of those who came, each with a limit of time, and all with one of
-// number.
+// number.  Where it is reached, whoever has the most of them loses the oldest.
 //
 // Thread-compatible; but for Listen, all calls from the front door's thread.
 #ifndef ROUNDHOUSE_SERVER_DOOR_TLS_ENTRANCE_H_
@@ -81,6 +81,8 @@ class TlsEntrance {
         address_(address),
         context_(context),
         peers_(peers) {}
+  // Makes room for a handshake of somebody who has `own` going on.
+  absl::Status MakeRoom(size_t own);
   Handshakes::iterator End(Handshakes::iterator handshake);
 
   Descriptor listener_;

@@ -43,14 +43,20 @@ const std::string& Call() {
 // A client; what it asks of TLS may be changed before Shake.
 class Client {
  public:
-  explicit Client(uint16_t port)
+  // `from`: the last byte of a loopback address.
+  explicit Client(uint16_t port, uint32_t from = 1)
       : context_(SSL_CTX_new(TLS_client_method()), SSL_CTX_free),
         socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     struct sockaddr_in to = {};
     to.sin_family = AF_INET;
     to.sin_port = htons(port);
     to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    connected_ = connect(socket_.get(), reinterpret_cast<struct sockaddr*>(&to),
+    struct sockaddr_in own = {};
+    own.sin_family = AF_INET;
+    own.sin_addr.s_addr = htonl(INADDR_LOOPBACK - 1 + from);
+    connected_ = bind(socket_.get(), reinterpret_cast<struct sockaddr*>(&own),
+                      sizeof(own)) == 0 &&
+                 connect(socket_.get(), reinterpret_cast<struct sockaddr*>(&to),
                          sizeof(to)) == 0;
     SSL_CTX_set_security_level(context_.get(), 0);
     SSL_CTX_set_alpn_protos(context_.get(),
@@ -137,8 +143,8 @@ class TlsEntranceTest : public testing::Test {
       came_.NotifyOne();
     });
   }
-  std::unique_ptr<Client> NewClient() {
-    return std::make_unique<Client>(door_->tls_address()->port);
+  std::unique_ptr<Client> NewClient(uint32_t from = 1) {
+    return std::make_unique<Client>(door_->tls_address()->port, from);
   }
   int Served(size_t number) {
     MutexLock lock(mutex_);
@@ -309,6 +315,18 @@ TEST_F(TlsEntranceTest, HandshakesOfAnAddressHaveANumber) {
   EXPECT_TRUE(silent[0]->Shake());
   // A place is free again.
   EXPECT_TRUE(NewClient()->Shake());
+}
+
+TEST_F(TlsEntranceTest, SilentOnesShutNobodyOut) {
+  Open();
+  std::vector<std::unique_ptr<Client>> silent;
+  for (size_t i = 0; i < kMaxHandshakes; ++i) {
+    silent.push_back(NewClient(static_cast<uint32_t>(2 + i % 4)));
+  }
+  const auto other = NewClient(7);
+  EXPECT_TRUE(other->Shake());
+  EXPECT_TRUE(silent[0]->IsOver()) << "the oldest of those with the most";
+  EXPECT_TRUE(silent[1]->Shake());
 }
 
 TEST_F(TlsEntranceTest, HandshakesOfAnAddressHaveARate) {

@@ -16,6 +16,11 @@ class TokenBucket {
   TokenBucket(double per_second, absl::Time now)
       : per_second_(per_second), tokens_(per_second), filled_at_(now) {}
 
+  // Whether it is as a new one.
+  bool IsFull(absl::Time now) const {
+    return tokens_ + absl::ToDoubleSeconds(now - filled_at_) * per_second_ >=
+           per_second_;
+  }
   // False: none is there.
   bool Take(absl::Time now) {
     const double seconds = absl::ToDoubleSeconds(now - filled_at_);
