@@ -233,16 +233,19 @@ absl::StatusOr<bool> TlsContext::LookAgain() {
     used = loaded_;
   }
   bool changed = false;
-  if (stamps != stamps_) {
+  const absl::Time now = clock_.WallTime();
+  if (stamps != stamps_ || now >= look_again_at_) {
     stamps_ = std::move(stamps);
+    // What fails may have failed for a moment: no memory, no descriptor.
+    look_again_at_ = now + kFailedFilesInterval;
     ASSIGN_OR_RETURN(Loaded fresh, LoadFiles(files_));
+    look_again_at_ = absl::InfiniteFuture();
     changed = used.context != nullptr && fresh.fingerprint != used.fingerprint;
     if (fresh.fingerprint != used.fingerprint) warned_ = absl::InfinitePast();
     used = fresh;
     MutexLock lock(mutex_);
     loaded_ = std::move(fresh);
   }
-  const absl::Time now = clock_.WallTime();
   if (now + kExpiryWarning < used.expires || now < warned_ + kWarningInterval) {
     return changed;
   }

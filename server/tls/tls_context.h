@@ -29,6 +29,8 @@ namespace roundhouse {
 // What an admin hears of a certificate that ends within this.
 inline constexpr absl::Duration kExpiryWarning = absl::Hours(24 * 30);
 inline constexpr absl::Duration kFilesInterval = absl::Seconds(1);
+// How often those that could not be taken up, and have not changed since.
+inline constexpr absl::Duration kFailedFilesInterval = absl::Minutes(1);
 inline constexpr size_t kMaxTlsFileBytes = 1 << 20;
 
 struct TlsFiles {
@@ -82,6 +84,9 @@ class TlsContext {
   Mutex look_mutex_;
   std::vector<Stamp> stamps_ ABSL_GUARDED_BY(look_mutex_);
   absl::Time warned_ ABSL_GUARDED_BY(look_mutex_) = absl::InfinitePast();
+  // After a failure; else only what has changed is looked at.
+  absl::Time look_again_at_ ABSL_GUARDED_BY(look_mutex_) =
+      absl::InfiniteFuture();
   mutable Mutex mutex_ ABSL_ACQUIRED_AFTER(look_mutex_);
   Loaded loaded_ ABSL_GUARDED_BY(mutex_);
   CondVar changed_;

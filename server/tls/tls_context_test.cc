@@ -110,7 +110,11 @@ TEST_F(TlsContextTest, ARenewedPairIsTakenUpAndOneThatDoesNotFitIsNot) {
   EXPECT_TRUE(absl::StrContains(half.status().message(), "is not the key of"))
       << half.status();
   EXPECT_EQ((*context)->fingerprint(), before);
-  EXPECT_FALSE(*(*context)->LookAgain()) << "it is told once";
+  EXPECT_FALSE(*(*context)->LookAgain()) << "it is told once in a while";
+  clock_.Advance(kFailedFilesInterval);
+  EXPECT_FALSE((*context)->LookAgain().ok())
+      << "what failed may have failed for a moment";
+  EXPECT_TRUE((*context)->LookAgain().ok());
   Replace(files.key, fresh.key);
   EXPECT_TRUE(*(*context)->LookAgain());
   EXPECT_NE((*context)->fingerprint(), before);
