@@ -40,6 +40,9 @@ enum class Effect {
   kLooks,
   // A row: it changes something, or takes something out.
   kActs,
+  // A row too: it takes something out, or changes nothing when it is made again
+  // for the same resource.  Those alike within a minute are counted.
+  kActsAlike,
 };
 
 struct Rule {

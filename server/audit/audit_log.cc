@@ -109,6 +109,17 @@ void AuditLog::Record(AuditRecord record) {
   Write({record});
 }
 
+void AuditLog::RecordAlike(AuditRecord record) {
+  record.time = options_.clock->WallTime();
+  bool counted = false;
+  {
+    MutexLock lock(mutex_);
+    counted = !stop_ && repeats_.Counts(record, options_.clock->MonotonicNs());
+  }
+  wake_.NotifyOne();
+  if (!counted) Write({record});
+}
+
 void AuditLog::RecordLater(AuditRecord record) {
   record.time = options_.clock->WallTime();
   bool full = false;

@@ -4,7 +4,8 @@
 // Each call of an RPC that acts (server/access/rules.h) leaves a row, a stream
 // one when it begins and one when it ends; so does each refusal of any call.
 // What fails again for the same caller, RPC and result within a minute is
-// counted, and the count is one row (repeat_book.h).
+// counted, and the count is one row (repeat_book.h).  So is what succeeds again
+// without changing anything.
 //
 //   AuditLog audit(store, {});
 //   audit.Record({.principal = "uid:1000", .rpc = "AccountService/SetUser"});
@@ -79,6 +80,9 @@ class AuditLog {
 
   // Blocks until the row is on disk, or lost.
   void Record(AuditRecord record);
+  // The same, of a call that changes nothing when it is made again: what is
+  // alike within a minute is counted.
+  void RecordAlike(AuditRecord record);
   // Never blocks: the log's thread writes it soon.
   void RecordLater(AuditRecord record);
   // Writes what waits and what is counted, then joins the thread; rows that

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -134,6 +135,39 @@ TEST_F(AuditLogTest, PagesAndFilters) {
   EXPECT_EQ(All({.until = clock_.WallTime() - absl::Seconds(40)}).size(), 1u);
   EXPECT_EQ(All({.failed = true}).size(), 0u);
   EXPECT_EQ(All({.code = absl::StatusCode::kOk}).size(), 6u);
+}
+
+// Addresses without a token are nobody, and not the same one.
+TEST_F(AuditLogTest, RefusalsOfNobodyAreCountedByAddress) {
+  for (const char* peer : {"192.0.2.1", "192.0.2.2"}) {
+    for (int i = 0; i < 3; ++i) {
+      AuditRecord refusal = Refusal("");
+      refusal.peer = peer;
+      log_->RecordLater(refusal);
+    }
+  }
+  log_->Stop();
+  std::map<std::string, int64_t> counts;
+  for (const AuditRecord& row : All()) counts[row.peer] += row.count;
+  EXPECT_EQ(counts["192.0.2.1"], 3);
+  EXPECT_EQ(counts["192.0.2.2"], 3);
+  EXPECT_EQ(All().size(), 4u);
+}
+
+TEST_F(AuditLogTest, WhatSucceedsAgainAndChangesNothingIsCounted) {
+  for (int i = 0; i < 100; ++i) {
+    log_->RecordAlike(Act("uid:1", "token-1"));
+    EXPECT_EQ(All().size(), 1u) << "the first is there at once";
+  }
+  log_->RecordAlike(Act("uid:1", "token-2"));
+  log_->RecordAlike(Act("uid:2", "token-1"));
+  EXPECT_EQ(All().size(), 3u);
+  log_->Stop();
+  const auto rows = All();
+  ASSERT_EQ(rows.size(), 4u);
+  EXPECT_EQ(rows[0].count, 99);
+  EXPECT_EQ(rows[0].resource, "token-1");
+  EXPECT_EQ(rows[0].code, absl::StatusCode::kOk);
 }
 
 TEST_F(AuditLogTest, WhatFailsAgainIsCounted) {

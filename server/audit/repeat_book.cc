@@ -7,12 +7,17 @@
 namespace roundhouse {
 
 bool RepeatBook::Counts(const AuditRecord& record, int64_t now_ns) {
-  Key key{record.principal, record.rpc, record.code};
+  const bool failed = record.code != absl::StatusCode::kOk;
+  Key key{.caller = record.principal.empty() ? "from " + record.peer
+                                             : record.principal,
+          .rpc = record.rpc,
+          .code = record.code,
+          .resource = failed ? "" : record.resource};
   AuditRecord counted = record;
   auto found = repeated_.find(key);
   if (found == repeated_.end() && repeated_.size() >= kMaxRepeats) {
     counted = {.time = record.time, .rpc = kOtherRepeats, .code = record.code};
-    key = {"", kOtherRepeats, absl::StatusCode::kUnknown};
+    key = {.rpc = kOtherRepeats};
     found = repeated_.find(key);
   }
   const int64_t end_ns = now_ns + absl::ToInt64Nanoseconds(kRepeatInterval);

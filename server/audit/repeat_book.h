@@ -1,18 +1,20 @@
-// Counts what fails again and again, so that nobody fills the audit with it.
+// Counts what comes again and again, so that nobody fills the audit with it.
 //
 // The first failure of a caller, RPC and result is a row at once; those like it
-// in the next minute are counted and make one row when the minute is over.
+// in the next minute are counted and make one row when the minute is over.  So
+// are calls that succeed, of those that change nothing the second time, of one
+// resource.  A caller whom nobody knows is his address.
 //
 // Thread-compatible.
 #ifndef ROUNDHOUSE_SERVER_AUDIT_REPEAT_BOOK_H_
 #define ROUNDHOUSE_SERVER_AUDIT_REPEAT_BOOK_H_
 
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -38,7 +40,13 @@ class RepeatBook {
   std::optional<int64_t> next_end_ns() const;
 
  private:
-  using Key = std::tuple<std::string, std::string, absl::StatusCode>;
+  struct Key {
+    std::string caller;
+    std::string rpc;
+    absl::StatusCode code = absl::StatusCode::kUnknown;
+    std::string resource;  // of what succeeded
+    auto operator<=>(const Key&) const = default;
+  };
   struct Repeated {
     AuditRecord first;  // of those counted
     int64_t count = 0;

@@ -26,7 +26,12 @@ bool IsRefusal(absl::StatusCode code) {
 // An RPC without a rule is refused.
 bool Acts(const google::protobuf::Message& request) {
   const Rule* const rule = RuleOf(request);
-  return rule != nullptr && rule->effect == Effect::kActs;
+  return rule != nullptr && rule->effect != Effect::kLooks;
+}
+
+bool IsAlikeAgain(const google::protobuf::Message& request) {
+  const Rule* const rule = RuleOf(request);
+  return rule != nullptr && rule->effect == Effect::kActsAlike;
 }
 
 AuditRecord RecordOf(const Asker& asker,
@@ -78,6 +83,7 @@ void AuditCall(const CallDoor& door, const Asker& asker,
   PutResult(status, &record);
   if (!status.ok()) return door.audit->RecordLater(std::move(record));
   if (made != nullptr) record.resource = TextField(*made, "name");
+  if (IsAlikeAgain(request)) return door.audit->RecordAlike(std::move(record));
   door.audit->Record(std::move(record));
 }
 
