@@ -28,6 +28,12 @@ constexpr int kReconnectLongestMs = 1000;
 // about; on a server that computes on every core that is more than moments.
 constexpr int kConnectLongestMs = 10'000;
 
+// A server over the network that says nothing is asked whether it is there: a
+// laptop that slept, or a router that forgot the connection, would watch for
+// ever.  The server takes such questions (kLeastPingInterval of its API).
+constexpr int kKeepaliveMs = 30'000;
+constexpr int kKeepaliveTimeoutMs = 20'000;
+
 // gRPC's own shutdown may wait 10 s for a poller of its own when a call has
 // just been cancelled.  An initialisation without its shutdown leaves that to
 // the end of the process.
@@ -102,6 +108,12 @@ std::shared_ptr<grpc::Channel> MakeChannel(const ServerAddress& address) {
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetUserAgentPrefix(std::string("roundhouse/") + kVersion);
   const TlsAccess& tls = address.tls;
+  if (!tls.server.empty()) {
+    arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
+    arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
+    // As many in a row as it takes; without a call there are none.
+    arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  }
   return grpc::CreateCustomChannel(
       tls.server.empty() ? address.target : absl::StrCat("dns:///", tls.server),
       Credentials(tls), arguments);

@@ -134,9 +134,20 @@ absl::StatusOr<std::string> ReadNamed(const Config& config,
       found->second.where, ": ", key, ": ", text.status().message()));
 }
 
+// Whether the environment speaks of this server: of the one that it names, or
+// of any where it names none.  What it knows of one is not for another.
+bool VariablesAreOf(const Environment& environment, const TlsAccess& access) {
+  const auto named = NonEmpty(environment, "ROUNDHOUSE_SERVER");
+  if (!named.has_value()) return true;
+  if (!absl::StartsWith(*named, kTlsScheme)) return false;
+  const auto server = TlsServer(*named, environment);
+  return server.ok() && server->tls.server == access.server;
+}
+
 // What the environment says of a server beside the login, or in its place.
 absl::Status FillFromVariables(const Environment& environment,
                                TlsAccess* access) {
+  if (!VariablesAreOf(environment, *access)) return absl::OkStatus();
   if (auto fingerprint = NonEmpty(environment, "ROUNDHOUSE_FINGERPRINT")) {
     if (!IsFingerprint(*fingerprint)) {
       return absl::InvalidArgumentError(

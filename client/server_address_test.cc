@@ -122,6 +122,14 @@ TEST_F(ServerAddressTest, AServerOverTheNetworkWithWhatIsKnownOfIt) {
   ASSERT_TRUE(told.ok()) << told.status();
   EXPECT_EQ(told->tls.token, variables_["ROUNDHOUSE_TOKEN"]);
   EXPECT_EQ(told->tls.fingerprint, other);
+  // They are of the server that the environment names.
+  variables_["ROUNDHOUSE_SERVER"] = "tls:LAB:7443";
+  EXPECT_EQ(FindServer("", environment_)->tls.token,
+            variables_["ROUNDHOUSE_TOKEN"]);
+  EXPECT_EQ(FindServer("tls:lab:7443", environment_)->tls.fingerprint, other);
+  EXPECT_EQ(FindServer("tls:lab:7444", environment_)->tls.token, "");
+  EXPECT_EQ(FindServer("tls:lab:7444", environment_)->tls.fingerprint, "");
+  variables_["ROUNDHOUSE_SERVER"] = "";
   variables_["ROUNDHOUSE_TOKEN"] = "rh_secret";
   const std::string wrong = Found("tls:lab:7443");
   EXPECT_NE(wrong.find("ROUNDHOUSE_TOKEN is no token"), std::string::npos);

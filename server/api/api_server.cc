@@ -112,7 +112,9 @@ void SetTimes(const ApiOptions& options, grpc::ServerBuilder& builder) {
   for (const auto& [argument, time] :
        {std::pair(GRPC_ARG_MAX_CONNECTION_IDLE_MS, options.max_idle),
         std::pair(GRPC_ARG_KEEPALIVE_TIME_MS, options.keepalive_interval),
-        std::pair(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, options.keepalive_timeout)}) {
+        std::pair(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, options.keepalive_timeout),
+        std::pair(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+                  options.least_ping_interval)}) {
     builder.AddChannelArgument(
         argument, static_cast<int>(absl::ToInt64Milliseconds(time)));
   }

@@ -44,6 +44,9 @@ inline constexpr absl::Duration kMaxConnectionIdle = absl::Minutes(5);
 // for the interval, and ends when no answer comes within the timeout.
 inline constexpr absl::Duration kKeepaliveInterval = absl::Seconds(60);
 inline constexpr absl::Duration kKeepaliveTimeout = absl::Seconds(20);
+// A client may ask the same of the server this often while it has calls; one
+// that asks more is told to calm down (too_many_pings).  Ours asks every 30 s.
+inline constexpr absl::Duration kLeastPingInterval = absl::Seconds(10);
 // Threads of gRPC's own services that hold one for each call, as reflection
 // does: more than OpenCallLimits lets be open, so that those are refused by
 // name.
@@ -66,6 +69,7 @@ struct ApiOptions {
   absl::Duration unary_deadline = kUnaryDeadline;
   absl::Duration keepalive_interval = kKeepaliveInterval;
   absl::Duration keepalive_timeout = kKeepaliveTimeout;
+  absl::Duration least_ping_interval = kLeastPingInterval;
 };
 
 enum class ApiHealth { kServing, kNotServing };

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "gtest/gtest.h"
 #include "server/api/api_test_fixture.h"
 
@@ -55,6 +56,31 @@ class ApiStreamTest : public ApiTestFixture {
     return all;
   }
 };
+
+// As a client does whose way to the server may be gone without a word.
+TEST_F(ApiStreamTest, AClientMayAskWhetherTheServerIsThere) {
+  StopServer();
+  least_ping_ = absl::ZeroDuration();
+  StartServer({});
+  grpc::ChannelArguments asks;
+  asks.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 20);
+  asks.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  const auto channel = grpc::CreateCustomChannel(
+      "unix:" + socket_, grpc::InsecureChannelCredentials(), asks);
+  jobs_ = v1::FineTuningJobService::NewStub(channel);
+  MustCreate();
+  const auto watch = StartWatch("", 0);
+  watch->Next(Message::BOOKMARK);
+  // More questions than gRPC takes of a client that may not ask.
+  EXPECT_FALSE(channel->WaitForStateChange(
+      GRPC_CHANNEL_READY,
+      absl::ToChronoTime(absl::Now() + absl::Milliseconds(300))))
+      << "the server has ended the connection";
+  MustCreate();
+  EXPECT_EQ(watch->Next(Message::CHANGE).job().name(),
+            "projects/default/fineTuningJobs/job-2");
+  watch->context.TryCancel();
+}
 
 TEST_F(ApiStreamTest, WatchGivesTheSnapshotThenEachChange) {
   MustCreate();

@@ -99,7 +99,8 @@ class ApiTestFixture : public testing::Test {
                                     .stalled_reader_limit = patience_,
                                     .unary_deadline = unary_deadline_,
                                     .keepalive_interval = keepalive_,
-                                    .keepalive_timeout = keepalive_},
+                                    .keepalive_timeout = keepalive_,
+                                    .least_ping_interval = least_ping_},
                                    backends());
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
@@ -214,6 +215,7 @@ class ApiTestFixture : public testing::Test {
   absl::Duration patience_ = kStalledReaderLimit;
   absl::Duration unary_deadline_ = kUnaryDeadline;
   absl::Duration keepalive_ = kKeepaliveInterval;
+  absl::Duration least_ping_ = kLeastPingInterval;
   std::filesystem::path dir_;
   std::string socket_;
   const std::unique_ptr<ServerMetrics> metrics_ = ServerMetrics::Create();

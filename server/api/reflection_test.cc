@@ -97,7 +97,7 @@ TEST_F(ReflectionTest, AnUnknownSymbolIsAnError) {
 }
 
 // One more than a user's places, of calls that need no token and stay open.
-TEST_F(ReflectionTest, WatchesOfHealthThatStayOpenHaveANumber) {
+TEST_F(ReflectionTest, WatchesAndReflectionsThatStayOpenHaveANumber) {
   struct Watch {
     grpc::ClientContext context;
     std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call;
@@ -115,8 +115,13 @@ TEST_F(ReflectionTest, WatchesOfHealthThatStayOpenHaveANumber) {
     watches.push_back(std::make_unique<Watch>());
     Watch& own = *watches.back();
     Limit(&own.context);
-    own.call =
-        stub.PrepareCall(&own.context, "/grpc.health.v1.Health/Watch", &queue);
+    // In turn; each answers an empty request, reflection with an error in it.
+    own.call = stub.PrepareCall(
+        &own.context,
+        watches.size() % 2 == 0
+            ? "/grpc.health.v1.Health/Watch"
+            : "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+        &queue);
     own.call->StartCall(nullptr);
     EXPECT_TRUE(done());
     own.call->Write(grpc::ByteBuffer(&empty_, 1), nullptr);
