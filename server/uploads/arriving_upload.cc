@@ -118,7 +118,7 @@ absl::Status ArrivingUpload::Write(size_t index, uint64_t offset,
       kUploadPart, path, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC,
       kPrivateFile));
   if (file.get() < 0) return FileError("opening", path, errno);
-  const uint64_t begun = offset / kUploadSyncBytes;
+  const uint64_t begun = offset / kUploadFlushBytes;
   const bool written = WriteAll(data, [&](const char* from, size_t bytes) {
     const ssize_t done = file_calls::WriteAt(
         kUploadPart, file.get(), from, bytes, static_cast<int64_t>(offset));
@@ -126,11 +126,11 @@ absl::Status ArrivingUpload::Write(size_t index, uint64_t offset,
     return done;
   });
   if (!written) return FileError("writing", path, errno);
-  if (offset / kUploadSyncBytes == begun ||
-      file_calls::Sync(kUploadPart, file.get()) == 0) {
-    return absl::OkStatus();
+  // A hint: an error of the disk shows when the whole is synced.
+  if (offset / kUploadFlushBytes != begun) {
+    sync_file_range(file.get(), 0, 0, SYNC_FILE_RANGE_WRITE);
   }
-  return FileError("syncing", path, errno);
+  return absl::OkStatus();
 }
 
 void ArrivingUpload::HashNew(Part& part, uint64_t offset,

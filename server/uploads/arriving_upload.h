@@ -37,8 +37,9 @@ namespace roundhouse {
 inline constexpr size_t kMaxOpenHashes = 16;
 // Bytes that one call reads to check them.
 inline constexpr uint64_t kVerifySliceBytes = uint64_t{256} << 20;
-// Bytes of a file after which what came is synced, so that no sync is long.
-inline constexpr uint64_t kUploadSyncBytes = uint64_t{64} << 20;
+// Bytes of a file after which the disk is told to write what came, beside what
+// comes: the sync in the end is short then, and no chunk waits for the disk.
+inline constexpr uint64_t kUploadFlushBytes = uint64_t{8} << 20;
 
 class ArrivingUpload {
  public:

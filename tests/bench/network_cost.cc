@@ -5,7 +5,11 @@
 //   an upload with `roundhouse upload` over TLS, hashing and all, beside a
 //   gRPC stream of equal chunks that its server discards, over the same TLS.
 //
-//   network_cost [--calls=N] [--mib=N] [--runs=N]
+//   network_cost [--calls=N] [--mib=N] [--runs=N] [--folder=DIR]
+//
+// Beside each stream stands the rate at which the same bytes are written to a
+// file in DIR and synced, which an upload has to do as well.
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -14,7 +18,6 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <random>
 #include <string>
@@ -43,6 +46,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kWarmCalls = 200;
+// Below what a connection may begin in a second.
+constexpr absl::Duration kCallInterval = absl::Milliseconds(3);
 constexpr size_t kChunkBytes = 1 << 20;
 constexpr absl::Duration kPatience = absl::Seconds(60);
 
@@ -50,8 +55,8 @@ struct Options {
   int64_t calls = 3000;
   int64_t mib = 1024;
   int64_t runs = 3;
-  std::string folder;  // for state, sockets and data
-  std::string root;    // of Bazel's runfiles
+  std::string folder = "/tmp"; // for state, sockets and data
+  std::string root;            // of Bazel's runfiles
 };
 
 // User and system time so far.
@@ -70,8 +75,8 @@ double CpuSeconds(pid_t process) {
 }
 
 // What the daemon's log says behind `words`, once it does.
-absl::StatusOr<std::string> Logged(const std::string& log,
-                                   const std::string& words) {
+absl::StatusOr<std::string> Logged(const std::string &log,
+                                   const std::string &words) {
   const absl::Time end = absl::Now() + kPatience;
   while (absl::Now() < end) {
     const std::string text = Contents(log);
@@ -86,30 +91,34 @@ absl::StatusOr<std::string> Logged(const std::string& log,
       absl::StrCat(log, " does not say \"", words, "\""));
 }
 
-absl::Status FromGrpc(const char* what, const grpc::Status& status) {
-  if (status.ok()) return absl::OkStatus();
+absl::Status FromGrpc(const char *what, const grpc::Status &status) {
+  if (status.ok())
+    return absl::OkStatus();
   return absl::InternalError(absl::StrCat(what, ": ", status.error_message()));
 }
 
 struct CallCost {
   double p50_us = 0;
   double p99_us = 0;
-  double cpu_us = 0;  // of the daemon
+  double cpu_us = 0; // of the daemon
 };
 
-absl::StatusOr<CallCost> MeasureCalls(const client::ServerAddress& address,
+absl::StatusOr<CallCost> MeasureCalls(const client::ServerAddress &address,
                                       pid_t daemon, int64_t calls) {
   client::Connection connection(address);
   std::vector<double> times;
   double before = 0;
   for (int64_t i = 0; i < kWarmCalls + calls; ++i) {
-    if (i == kWarmCalls) before = CpuSeconds(daemon);
+    if (i == kWarmCalls)
+      before = CpuSeconds(daemon);
+    absl::SleepFor(kCallInterval);
     grpc::ClientContext context;
     v1::WhoAmIResponse answer;
     const int64_t start_ns = MonotonicNs();
     RETURN_IF_ERROR(FromGrpc(
         "WhoAmI", connection.accounts().WhoAmI(&context, {}, &answer)));
-    if (i < kWarmCalls) continue;
+    if (i < kWarmCalls)
+      continue;
     times.push_back(1e-3 * static_cast<double>(MonotonicNs() - start_ns));
   }
   const double cpu = CpuSeconds(daemon) - before;
@@ -117,7 +126,7 @@ absl::StatusOr<CallCost> MeasureCalls(const client::ServerAddress& address,
                   1e6 * cpu / static_cast<double>(calls)};
 }
 
-void Print(const char* what, const CallCost& cost, const CallCost& base) {
+void Print(const char *what, const CallCost &cost, const CallCost &base) {
   std::printf("%-34s %8.0f %8.0f %8.0f %8.2f %8.2f\n", what, cost.p50_us,
               cost.p99_us, cost.cpu_us, cost.p50_us / base.p50_us,
               cost.cpu_us / base.cpu_us);
@@ -125,28 +134,29 @@ void Print(const char* what, const CallCost& cost, const CallCost& base) {
 
 // Reads messages until there are no more.
 class Discard final : public grpc::ServerGenericBidiReactor {
- public:
+public:
   Discard() { StartRead(&message_); }
   void OnReadDone(bool ok) override {
-    if (!ok) return Finish(grpc::Status::OK);
+    if (!ok)
+      return Finish(grpc::Status::OK);
     message_.Clear();
     StartRead(&message_);
   }
   void OnDone() override { delete this; }
 
- private:
+private:
   grpc::ByteBuffer message_;
 };
 
 class DiscardService final : public grpc::CallbackGenericService {
-  grpc::ServerGenericBidiReactor* CreateReactor(
-      grpc::GenericCallbackServerContext*) override {
+  grpc::ServerGenericBidiReactor *
+  CreateReactor(grpc::GenericCallbackServerContext *) override {
     return new Discard;
   }
 };
 
 // The baseline's server, a process of its own; never returns.
-[[noreturn]] void ServeDiscard(const std::string& tls, int port_pipe) {
+[[noreturn]] void ServeDiscard(const std::string &tls, int port_pipe) {
   grpc::SslServerCredentialsOptions options;
   options.pem_key_cert_pairs.push_back(
       {Contents(tls + "/key.pem"), Contents(tls + "/certificate.pem")});
@@ -164,8 +174,8 @@ class DiscardService final : public grpc::CallbackGenericService {
 }
 
 // Seconds of a stream of `bytes` to that server.
-absl::StatusOr<double> StreamSeconds(const std::string& tls, int port,
-                                     const std::string& data) {
+absl::StatusOr<double> StreamSeconds(const std::string &tls, int port,
+                                     const std::string &data) {
   grpc::SslCredentialsOptions options;
   options.pem_root_certs = Contents(tls + "/certificate.pem");
   grpc::ChannelArguments arguments;
@@ -178,31 +188,51 @@ absl::StatusOr<double> StreamSeconds(const std::string& tls, int port,
   const int64_t start_ns = MonotonicNs();
   const auto stream = stub.PrepareCall(&context, "/bench/Discard", &queue);
   const auto wait = [&queue] {
-    void* tag = nullptr;
+    void *tag = nullptr;
     bool ok = false;
     return queue.Next(&tag, &ok) && ok;
   };
   stream->StartCall(nullptr);
-  if (!wait()) return absl::InternalError("the stream does not begin");
+  if (!wait())
+    return absl::InternalError("the stream does not begin");
   for (size_t at = 0; at < data.size(); at += kChunkBytes) {
     const grpc::Slice slice(data.data() + at,
                             std::min(kChunkBytes, data.size() - at));
     stream->Write(grpc::ByteBuffer(&slice, 1), nullptr);
-    if (!wait()) return absl::InternalError("the stream broke");
+    if (!wait())
+      return absl::InternalError("the stream broke");
   }
   stream->WritesDone(nullptr);
-  if (!wait()) return absl::InternalError("the stream does not end");
+  if (!wait())
+    return absl::InternalError("the stream does not end");
   grpc::Status status;
   stream->Finish(&status, nullptr);
-  if (!wait()) return absl::InternalError("the stream has no status");
+  if (!wait())
+    return absl::InternalError("the stream has no status");
   RETURN_IF_ERROR(FromGrpc("the stream", status));
   return 1e-9 * static_cast<double>(MonotonicNs() - start_ns);
 }
 
-absl::StatusOr<double> UploadSeconds(const Options& options,
-                                     const client::ServerAddress& server,
-                                     const std::string& file,
-                                     const std::string& name) {
+absl::StatusOr<double> DiskSeconds(const std::string &path,
+                                   const std::string &data) {
+  const int64_t start_ns = MonotonicNs();
+  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+  bool whole = file >= 0;
+  for (size_t at = 0; whole && at < data.size(); at += kChunkBytes) {
+    const size_t bytes = std::min(kChunkBytes, data.size() - at);
+    whole = write(file, data.data() + at, bytes) == static_cast<ssize_t>(bytes);
+  }
+  whole = whole && fsync(file) == 0;
+  close(file);
+  if (!whole)
+    return absl::InternalError(path + " can't be written");
+  return 1e-9 * static_cast<double>(MonotonicNs() - start_ns);
+}
+
+absl::StatusOr<double> UploadSeconds(const Options &options,
+                                     const client::ServerAddress &server,
+                                     const std::string &file,
+                                     const std::string &name) {
   setenv("ROUNDHOUSE_SERVER", server.target.c_str(), 1);
   setenv("ROUNDHOUSE_FINGERPRINT", server.tls.fingerprint.c_str(), 1);
   setenv("ROUNDHOUSE_TOKEN", server.tls.token.c_str(), 1);
@@ -226,32 +256,32 @@ std::string RandomData(size_t bytes, uint64_t seed) {
   return data;
 }
 
-absl::Status MeasureUploads(const Options& options,
-                            const client::ServerAddress& server, int port) {
+absl::Status MeasureUploads(const Options &options,
+                            const client::ServerAddress &server, int port) {
   const std::string tls = options.folder + "/state/tls";
   const auto mib = static_cast<double>(options.mib);
-  std::printf("\n%-10s %16s %16s %8s\n", "run", "stream (MiB/s)",
-              "upload (MiB/s)", "ratio");
+  std::printf("\n%-10s %16s %16s %16s %8s\n", "run", "stream (MiB/s)",
+              "disk (MiB/s)", "upload (MiB/s)", "ratio");
   std::vector<double> ratios;
   for (int64_t run = 0; run < options.runs; ++run) {
     const std::string data = RandomData(static_cast<size_t>(options.mib) << 20,
                                         static_cast<uint64_t>(run) + 1);
     const std::string file = options.folder + "/data.jsonl";
-    std::ofstream(file, std::ios::binary) << data;
+    ASSIGN_OR_RETURN(const double disk, DiskSeconds(file, data));
     ASSIGN_OR_RETURN(const double stream, StreamSeconds(tls, port, data));
     ASSIGN_OR_RETURN(
         const double upload,
         UploadSeconds(options, server, file, absl::StrCat("data-", run)));
     ratios.push_back(stream / upload);
-    std::printf("%-10ld %16.0f %16.0f %8.2f\n", static_cast<long>(run),
-                mib / stream, mib / upload, ratios.back());
+    std::printf("%-10ld %16.0f %16.0f %16.0f %8.2f\n", static_cast<long>(run),
+                mib / stream, mib / disk, mib / upload, ratios.back());
   }
-  std::printf("median %47.2f\n", Summarize(ratios).median);
+  std::printf("median %64.2f\n", Summarize(ratios).median);
   return absl::OkStatus();
 }
 
-absl::StatusOr<client::ServerAddress> NetworkAddress(
-    const std::string& log, client::Connection* admin) {
+absl::StatusOr<client::ServerAddress>
+NetworkAddress(const std::string &log, client::Connection *admin) {
   grpc::ClientContext user_context, token_context;
   v1::SetUserRequest user;
   user.set_user("bench");
@@ -275,7 +305,7 @@ absl::StatusOr<client::ServerAddress> NetworkAddress(
   return address;
 }
 
-absl::Status Run(const Options& options) {
+absl::Status Run(const Options &options) {
   int pipe_ends[2];
   ROUNDHOUSE_CHECK(pipe(pipe_ends) == 0);
   const std::string log = options.folder + "/daemon.log";
@@ -290,7 +320,8 @@ absl::Status Run(const Options& options) {
   RETURN_IF_ERROR(Logged(log, "serving on ").status());
   // Before gRPC has threads here.
   const pid_t discard = fork();
-  if (discard == 0) ServeDiscard(options.folder + "/state/tls", pipe_ends[1]);
+  if (discard == 0)
+    ServeDiscard(options.folder + "/state/tls", pipe_ends[1]);
   int port = 0;
   if (read(pipe_ends[0], &port, sizeof(port)) != sizeof(port)) {
     return absl::InternalError("the stream's server does not start");
@@ -317,29 +348,32 @@ absl::Status Run(const Options& options) {
   return daemon->Await();
 }
 
-}  // namespace
-}  // namespace roundhouse::bench
+} // namespace
+} // namespace roundhouse::bench
 
-int main(int argc, char** argv) {
-  using namespace roundhouse;  // NOLINT(build/namespaces)
+int main(int argc, char **argv) {
+  using namespace roundhouse; // NOLINT(build/namespaces)
   bench::Options options;
   FlagSet flags;
   flags.AddInt("calls", 0, "N", 1, &options.calls, "small calls of each kind");
   flags.AddInt("mib", 0, "N", 1, &options.mib, "size of the upload");
   flags.AddInt("runs", 0, "N", 1, &options.runs, "uploads");
+  flags.AddString("folder", 0, "DIR", &options.folder,
+                  "where state and data lie");
   const auto rest =
       flags.Parse(std::vector<std::string>(argv + 1, argv + argc));
   if (!rest.ok()) {
     std::fprintf(stderr, "%s\n", std::string(rest.status().message()).c_str());
     return 2;
   }
-  char folder[] = "/tmp/rh_network.XXXXXX";
-  ROUNDHOUSE_CHECK(mkdtemp(folder) != nullptr);
+  std::string folder = options.folder + "/rh_network.XXXXXX";
+  ROUNDHOUSE_CHECK(mkdtemp(folder.data()) != nullptr) << folder;
   options.folder = folder;
   options.root = ".";
   const absl::Status status = bench::Run(options);
   bench::fs::remove_all(folder);
-  if (status.ok()) return 0;
+  if (status.ok())
+    return 0;
   std::fprintf(stderr, "network_cost: %s\n",
                std::string(status.message()).c_str());
   return 1;
