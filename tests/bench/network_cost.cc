@@ -55,8 +55,8 @@ struct Options {
   int64_t calls = 3000;
   int64_t mib = 1024;
   int64_t runs = 3;
-  std::string folder = "/tmp"; // for state, sockets and data
-  std::string root;            // of Bazel's runfiles
+  std::string folder = "/tmp";  // for state, sockets and data
+  std::string root;             // of Bazel's runfiles
 };
 
 // User and system time so far.
@@ -92,15 +92,14 @@ absl::StatusOr<std::string> Logged(const std::string &log,
 }
 
 absl::Status FromGrpc(const char *what, const grpc::Status &status) {
-  if (status.ok())
-    return absl::OkStatus();
+  if (status.ok()) return absl::OkStatus();
   return absl::InternalError(absl::StrCat(what, ": ", status.error_message()));
 }
 
 struct CallCost {
   double p50_us = 0;
   double p99_us = 0;
-  double cpu_us = 0; // of the daemon
+  double cpu_us = 0;  // of the daemon
 };
 
 absl::StatusOr<CallCost> MeasureCalls(const client::ServerAddress &address,
@@ -109,16 +108,14 @@ absl::StatusOr<CallCost> MeasureCalls(const client::ServerAddress &address,
   std::vector<double> times;
   double before = 0;
   for (int64_t i = 0; i < kWarmCalls + calls; ++i) {
-    if (i == kWarmCalls)
-      before = CpuSeconds(daemon);
+    if (i == kWarmCalls) before = CpuSeconds(daemon);
     absl::SleepFor(kCallInterval);
     grpc::ClientContext context;
     v1::WhoAmIResponse answer;
     const int64_t start_ns = MonotonicNs();
     RETURN_IF_ERROR(FromGrpc(
         "WhoAmI", connection.accounts().WhoAmI(&context, {}, &answer)));
-    if (i < kWarmCalls)
-      continue;
+    if (i < kWarmCalls) continue;
     times.push_back(1e-3 * static_cast<double>(MonotonicNs() - start_ns));
   }
   const double cpu = CpuSeconds(daemon) - before;
@@ -134,23 +131,22 @@ void Print(const char *what, const CallCost &cost, const CallCost &base) {
 
 // Reads messages until there are no more.
 class Discard final : public grpc::ServerGenericBidiReactor {
-public:
+ public:
   Discard() { StartRead(&message_); }
   void OnReadDone(bool ok) override {
-    if (!ok)
-      return Finish(grpc::Status::OK);
+    if (!ok) return Finish(grpc::Status::OK);
     message_.Clear();
     StartRead(&message_);
   }
   void OnDone() override { delete this; }
 
-private:
+ private:
   grpc::ByteBuffer message_;
 };
 
 class DiscardService final : public grpc::CallbackGenericService {
-  grpc::ServerGenericBidiReactor *
-  CreateReactor(grpc::GenericCallbackServerContext *) override {
+  grpc::ServerGenericBidiReactor *CreateReactor(
+      grpc::GenericCallbackServerContext *) override {
     return new Discard;
   }
 };
@@ -193,22 +189,18 @@ absl::StatusOr<double> StreamSeconds(const std::string &tls, int port,
     return queue.Next(&tag, &ok) && ok;
   };
   stream->StartCall(nullptr);
-  if (!wait())
-    return absl::InternalError("the stream does not begin");
+  if (!wait()) return absl::InternalError("the stream does not begin");
   for (size_t at = 0; at < data.size(); at += kChunkBytes) {
     const grpc::Slice slice(data.data() + at,
                             std::min(kChunkBytes, data.size() - at));
     stream->Write(grpc::ByteBuffer(&slice, 1), nullptr);
-    if (!wait())
-      return absl::InternalError("the stream broke");
+    if (!wait()) return absl::InternalError("the stream broke");
   }
   stream->WritesDone(nullptr);
-  if (!wait())
-    return absl::InternalError("the stream does not end");
+  if (!wait()) return absl::InternalError("the stream does not end");
   grpc::Status status;
   stream->Finish(&status, nullptr);
-  if (!wait())
-    return absl::InternalError("the stream has no status");
+  if (!wait()) return absl::InternalError("the stream has no status");
   RETURN_IF_ERROR(FromGrpc("the stream", status));
   return 1e-9 * static_cast<double>(MonotonicNs() - start_ns);
 }
@@ -224,8 +216,7 @@ absl::StatusOr<double> DiskSeconds(const std::string &path,
   }
   whole = whole && fsync(file) == 0;
   close(file);
-  if (!whole)
-    return absl::InternalError(path + " can't be written");
+  if (!whole) return absl::InternalError(path + " can't be written");
   return 1e-9 * static_cast<double>(MonotonicNs() - start_ns);
 }
 
@@ -280,8 +271,8 @@ absl::Status MeasureUploads(const Options &options,
   return absl::OkStatus();
 }
 
-absl::StatusOr<client::ServerAddress>
-NetworkAddress(const std::string &log, client::Connection *admin) {
+absl::StatusOr<client::ServerAddress> NetworkAddress(
+    const std::string &log, client::Connection *admin) {
   grpc::ClientContext user_context, token_context;
   v1::SetUserRequest user;
   user.set_user("bench");
@@ -320,8 +311,7 @@ absl::Status Run(const Options &options) {
   RETURN_IF_ERROR(Logged(log, "serving on ").status());
   // Before gRPC has threads here.
   const pid_t discard = fork();
-  if (discard == 0)
-    ServeDiscard(options.folder + "/state/tls", pipe_ends[1]);
+  if (discard == 0) ServeDiscard(options.folder + "/state/tls", pipe_ends[1]);
   int port = 0;
   if (read(pipe_ends[0], &port, sizeof(port)) != sizeof(port)) {
     return absl::InternalError("the stream's server does not start");
@@ -348,11 +338,11 @@ absl::Status Run(const Options &options) {
   return daemon->Await();
 }
 
-} // namespace
-} // namespace roundhouse::bench
+}  // namespace
+}  // namespace roundhouse::bench
 
 int main(int argc, char **argv) {
-  using namespace roundhouse; // NOLINT(build/namespaces)
+  using namespace roundhouse;  // NOLINT(build/namespaces)
   bench::Options options;
   FlagSet flags;
   flags.AddInt("calls", 0, "N", 1, &options.calls, "small calls of each kind");
@@ -372,8 +362,7 @@ int main(int argc, char **argv) {
   options.root = ".";
   const absl::Status status = bench::Run(options);
   bench::fs::remove_all(folder);
-  if (status.ok())
-    return 0;
+  if (status.ok()) return 0;
   std::fprintf(stderr, "network_cost: %s\n",
                std::string(status.message()).c_str());
   return 1;
