@@ -425,9 +425,7 @@ void ServerMetrics::ObserveRecovery(absl::Duration time) {
   parts_->slots.recovery.Add({}).Observe(Seconds(time));
 }
 
-void ServerMetrics::CountLostAuditRow() {
-  parts_->lost_audit_rows.Increment();
-}
+void ServerMetrics::CountLostAuditRow() { parts_->lost_audit_rows.Increment(); }
 
 void ServerMetrics::ObserveCall(const std::string& service,
                                 const std::string& method,

@@ -32,11 +32,10 @@ absl::Status FileError(const std::string& path, const char* doing) {
 }
 
 std::string Render(const StoreMark& mark) {
-  const std::string text =
-      absl::StrCat("roundhouse mark: commit ", mark.commit, " job ", mark.job,
-                   " revision ", mark.revision,
-                   mark.accounts == 0 ? ""
-                                      : absl::StrCat(" accounts ", mark.accounts));
+  const std::string text = absl::StrCat(
+      "roundhouse mark: commit ", mark.commit, " job ", mark.job, " revision ",
+      mark.revision,
+      mark.accounts == 0 ? "" : absl::StrCat(" accounts ", mark.accounts));
   unsigned char digest[SHA256_DIGEST_LENGTH];
   SHA256(reinterpret_cast<const unsigned char*>(text.data()), text.size(),
          digest);

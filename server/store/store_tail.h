@@ -20,7 +20,8 @@ absl::StatusOr<StoreMark> ReadTail(Database* db);
 absl::StatusOr<StoreMark> AdvanceTail(Database* db);
 
 // Never gives numbers and revisions up to `mark` (again), and takes its commits
-// as made, and accounts as in use where it says so.  Watchers who ask for changes from before are told to list again.
+// as made, and accounts as in use where it says so.  Watchers who ask for
+// changes from before are told to list again.
 absl::Status SkipTo(Database* db, const StoreMark& mark);
 
 }  // namespace roundhouse
