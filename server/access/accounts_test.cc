@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "gtest/gtest.h"
 #include "server/spec/spec_error.h"
+#include "server/testing/fresh_store.h"
 
 namespace roundhouse {
 namespace {
@@ -17,14 +18,7 @@ namespace {
 class AccountsTest : public testing::Test {
  protected:
   AccountsTest() {
-    path_ = testing::TempDir() + "/accounts_test_" +
-            testing::UnitTest::GetInstance()->current_test_info()->name() +
-            ".db";
-    for (const char* end : {"", "-wal", "-shm", ".backup"}) {
-      std::filesystem::remove(path_ + end);
-    }
-    std::filesystem::remove(
-        std::filesystem::path(path_).replace_extension(".mark"));
+    path_ = FreshStorePath();
     Open();
   }
   void Open() {

@@ -10,6 +10,7 @@
 #include "gtest/gtest.h"
 #include "server/access/accounts.h"
 #include "server/spec/spec_error.h"
+#include "server/testing/fresh_store.h"
 
 namespace roundhouse {
 namespace {
@@ -17,14 +18,7 @@ namespace {
 class TokensTest : public testing::Test {
  protected:
   TokensTest() {
-    path_ = testing::TempDir() + "/tokens_test_" +
-            testing::UnitTest::GetInstance()->current_test_info()->name() +
-            ".db";
-    for (const char* end : {"", "-wal", "-shm", ".backup"}) {
-      std::filesystem::remove(path_ + end);
-    }
-    std::filesystem::remove(
-        std::filesystem::path(path_).replace_extension(".mark"));
+    path_ = FreshStorePath();
     Open();
     for (const char* name : {"anna", "bob"}) {
       EXPECT_TRUE(accounts_->SetUser({.name = name}).ok());

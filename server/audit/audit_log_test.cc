@@ -3,7 +3,6 @@
 #include "server/audit/audit_log.h"
 
 #include <atomic>
-#include <filesystem>
 #include <map>
 #include <memory>
 #include <string>
@@ -12,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/manual_clock.h"
 #include "gtest/gtest.h"
+#include "server/testing/fresh_store.h"
 
 namespace roundhouse {
 namespace {
@@ -36,14 +36,7 @@ AuditRecord Refusal(const std::string& principal) {
 class AuditLogTest : public testing::Test {
  protected:
   AuditLogTest() {
-    path_ = testing::TempDir() + "/audit_log_test_" +
-            testing::UnitTest::GetInstance()->current_test_info()->name() +
-            ".db";
-    for (const char* end : {"", "-wal", "-shm", ".backup"}) {
-      std::filesystem::remove(path_ + end);
-    }
-    std::filesystem::remove(
-        std::filesystem::path(path_).replace_extension(".mark"));
+    path_ = FreshStorePath();
     Open();
   }
   void Open() {

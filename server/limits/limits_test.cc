@@ -1,5 +1,4 @@
 // Which limit holds for whom, and what a refusal says.
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <utility>
@@ -13,6 +12,7 @@
 #include "server/limits/limit_check.h"
 #include "server/limits/limit_table.h"
 #include "server/spec/spec_error.h"
+#include "server/testing/fresh_store.h"
 
 namespace roundhouse {
 namespace {
@@ -20,14 +20,7 @@ namespace {
 class LimitsTest : public testing::Test {
  protected:
   LimitsTest() {
-    path_ = testing::TempDir() + "/limits_test_" +
-            testing::UnitTest::GetInstance()->current_test_info()->name() +
-            ".db";
-    for (const char* end : {"", "-wal", "-shm", ".backup"}) {
-      std::filesystem::remove(path_ + end);
-    }
-    std::filesystem::remove(
-        std::filesystem::path(path_).replace_extension(".mark"));
+    path_ = FreshStorePath();
     Open();
     EXPECT_TRUE(accounts_->AddProject("vision").ok());
     EXPECT_TRUE(accounts_->SetUser({.name = "anna", .project = "vision"}).ok());
