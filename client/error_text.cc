@@ -331,6 +331,22 @@ bool CertificateRefused(const grpc::Status& status) {
          absl::StrContains(status.error_message(), kOtherCertificate);
 }
 
+bool BrokeOnTheWay(const grpc::Status& status) {
+  if (CertificateRefused(status)) return false;
+  switch (status.error_code()) {
+    case grpc::StatusCode::UNAVAILABLE:
+    case grpc::StatusCode::ABORTED:
+    case grpc::StatusCode::OUT_OF_RANGE:
+    // A connection cut in the middle of a message, as gRPC tells it.
+    case grpc::StatusCode::INTERNAL:
+    case grpc::StatusCode::UNKNOWN:
+    case grpc::StatusCode::CANCELLED:
+      return true;
+    default:
+      return false;
+  }
+}
+
 std::string ErrorText(const std::string& doing, const grpc::Status& status,
                       const ServerAddress& address) {
   if (CertificateRefused(status)) {

@@ -30,6 +30,9 @@ inline constexpr char kOtherCertificate[] =
     "the certificate is not the remembered one but ";
 // Whether the server was refused for its certificate: trying again is no use.
 bool CertificateRefused(const grpc::Status& status);
+// Whether the connection was cut or the server went away: what was under way
+// may be begun again.
+bool BrokeOnTheWay(const grpc::Status& status);
 
 // Why a stream that will be tried again broke, a line: nobody answers, or the
 // connection that there was is gone.

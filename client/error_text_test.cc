@@ -272,5 +272,17 @@ TEST(ErrorTextTest, NoNameForgesALineOfOurs) {
             "dataset: /data/a\n    roundhouse: all well\n");
 }
 
+TEST(ErrorTextTest, WhatBrokeMayBeBegunAgainButNotWithAnotherCertificate) {
+  const auto broke = [](grpc::StatusCode code, const std::string& message) {
+    return BrokeOnTheWay(grpc::Status(code, message));
+  };
+  EXPECT_TRUE(broke(grpc::StatusCode::UNAVAILABLE, "connection reset"));
+  EXPECT_TRUE(broke(grpc::StatusCode::INTERNAL, "RST_STREAM"));
+  EXPECT_FALSE(broke(grpc::StatusCode::UNAVAILABLE,
+                     std::string(kOtherCertificate) + "SHA256:x"));
+  EXPECT_FALSE(broke(grpc::StatusCode::UNAUTHENTICATED, "no token"));
+  EXPECT_FALSE(broke(grpc::StatusCode::OK, ""));
+}
+
 }  // namespace
 }  // namespace roundhouse::client

@@ -23,23 +23,10 @@ grpc::Status InterruptedStatus() {
   return grpc::Status(grpc::StatusCode::CANCELLED, "interrupted");
 }
 
+// OK: the server ended a stream that should have gone on.
 bool CanTryAgain(const grpc::Status& status) {
-  if (CertificateRefused(status)) return false;
-  switch (status.error_code()) {
-    // OK: the server ended a stream that should have gone on.
-    case grpc::StatusCode::OK:
-    case grpc::StatusCode::UNAVAILABLE:
-    case grpc::StatusCode::ABORTED:
-    case grpc::StatusCode::OUT_OF_RANGE:
-    case grpc::StatusCode::RESOURCE_EXHAUSTED:
-    // A connection cut in the middle of a message, as gRPC tells it.
-    case grpc::StatusCode::INTERNAL:
-    case grpc::StatusCode::UNKNOWN:
-    case grpc::StatusCode::CANCELLED:
-      return true;
-    default:
-      return false;
-  }
+  return status.ok() || BrokeOnTheWay(status) ||
+         status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED;
 }
 
 grpc::Status GaveUp(const grpc::Status& status) {

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/upload_names.h"
+#include "client/error_text.h"
 
 namespace roundhouse::client {
 
@@ -74,19 +75,8 @@ grpc::Status ChunkRun::Run(const MoveChunk& move,
 }
 
 bool CanMoveAgain(const grpc::Status& status) {
-  switch (status.error_code()) {
-    case grpc::StatusCode::UNAVAILABLE:
-    case grpc::StatusCode::OUT_OF_RANGE:
-    case grpc::StatusCode::DEADLINE_EXCEEDED:
-    case grpc::StatusCode::ABORTED:
-    // A connection cut in the middle of a message, as gRPC tells it.
-    case grpc::StatusCode::INTERNAL:
-    case grpc::StatusCode::UNKNOWN:
-    case grpc::StatusCode::CANCELLED:
-      return true;
-    default:
-      return false;
-  }
+  return BrokeOnTheWay(status) ||
+         status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED;
 }
 
 }  // namespace roundhouse::client

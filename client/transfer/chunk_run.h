@@ -62,8 +62,8 @@ class ChunkRun {
   bool has_moved_ = false;  // of the threads until Run returns
 };
 
-// Whether another try may mend what ended one: the connection was cut, or the
-// server went away.
+// Whether another try may mend what ended one: it broke on the way, or took too
+// long.
 bool CanMoveAgain(const grpc::Status& status);
 
 }  // namespace roundhouse::client
