@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/time/time.h"
+#include "client/error_text.h"
 #include "client/tables/doctor_output.h"
 #include "client/testing/client_fixture.h"
 #include "gmock/gmock.h"
@@ -78,6 +79,12 @@ TEST_F(DoctorCommandTest, RefusedCalls) {
 
 TEST(DoctorOutputTest, Connection) {
   const ServerAddress address = {"unix:/s", "--server"};
+  const v1::Finding changed =
+      CheckConnection(grpc::Status(grpc::StatusCode::UNAVAILABLE,
+                                   std::string(kOtherCertificate) + "SHA256:x"),
+                      address);
+  EXPECT_EQ(changed.verdict(), v1::VERDICT_PROBLEM);
+  EXPECT_THAT(changed.remedy(), testing::HasSubstr("logout --forget"));
   EXPECT_EQ(CheckConnection(grpc::Status::OK, address).verdict(),
             v1::VERDICT_OK);
   for (const auto code :

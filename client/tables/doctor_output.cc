@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/visible_text.h"
+#include "client/error_text.h"
 #include "client/output.h"
 
 namespace roundhouse::client {
@@ -62,6 +63,12 @@ v1::Finding CheckConnection(const grpc::Status& status,
       return MakeFinding(name, "the daemon answers");
     case grpc::StatusCode::UNAVAILABLE:
     case grpc::StatusCode::DEADLINE_EXCEEDED:
+      if (CertificateRefused(status)) {
+        return MakeFinding(
+            name, status.error_message(), v1::VERDICT_PROBLEM,
+            "ask the server's admin whether it was renewed; then roundhouse "
+            "logout --forget and login again");
+      }
       return MakeFinding(name,
                          absl::StrCat("no daemon answers at ", address.target,
                                       ": ", status.error_message()),

@@ -1,9 +1,7 @@
 // What `roundhouse doctor` finds on this side of the connection, and how
 // findings of both sides look.
 //
-// The checks are pure, so that a test shows each verdict; thread-safe.  Those
-// of what a connection over a network has beside (certificate, token) belong
-// here, too.
+// The checks are pure, so that a test shows each verdict; thread-safe.
 #ifndef ROUNDHOUSE_CLIENT_TABLES_DOCTOR_OUTPUT_H_
 #define ROUNDHOUSE_CLIENT_TABLES_DOCTOR_OUTPUT_H_
 

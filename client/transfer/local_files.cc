@@ -41,7 +41,7 @@ const char* TypeName(mode_t mode) {
   return "no file";
 }
 
-// What `path` is, which is called `name`; links are not followed.
+// What `path` is; links are not followed.
 absl::StatusOr<struct stat> Look(const std::string& path) {
   struct stat info;
   if (lstat(path.c_str(), &info) != 0) return ReadError(path, errno);

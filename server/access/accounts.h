@@ -102,7 +102,7 @@ class Accounts {
   // The same again changes nothing.  kInvalidArgument, kResourceExhausted.
   absl::StatusOr<ProjectRecord> AddProject(const std::string& name,
                                            const MayChange& may = AnyChange);
-  // kNotFound; kFailedPrecondition: it has jobs, or is "default".
+  // kNotFound; kFailedPrecondition: it has jobs or uploads, or is "default".
   absl::Status RemoveProject(const std::string& name,
                              const MayChange& may = AnyChange);
 

@@ -212,7 +212,12 @@ absl::Status AccountService::Set(const Caller& caller,
         "or as the daemon's own user"));
   };
   // Whoever comes back has no token of before.
-  if (change.restore) RETURN_IF_ERROR(tokens_->RevokeAllOf(change.name));
+  const auto list = accounts_->list();
+  const auto known = list->users.find(change.name);
+  if (change.restore && known != list->users.end() &&
+      known->second.remove_time.has_value()) {
+    RETURN_IF_ERROR(tokens_->RevokeAllOf(change.name));
+  }
   ASSIGN_OR_RETURN(const UserRecord user, accounts_->SetUser(change, may));
   *response = ToProto(user);
   return absl::OkStatus();
@@ -239,7 +244,6 @@ absl::Status AccountService::Remove(const Caller& caller,
                                     v1::User* response) {
   // Before: a user without tokens is better than tokens without a user.
   if (request.project().empty()) {
-    RETURN_IF_ERROR(AdminsOnly(caller)(*accounts_->list()));
     RETURN_IF_ERROR(tokens_->RevokeAllOf(request.user()));
   }
   ASSIGN_OR_RETURN(const UserRecord user,

@@ -16,6 +16,7 @@
 #include "gtest/gtest.h"
 #include "server/api/api_test_fixture.h"
 #include "server/calls/stream_pump.h"
+#include "server/limits/limit_table.h"
 
 namespace roundhouse {
 namespace {
@@ -23,6 +24,18 @@ namespace {
 using google::protobuf::DescriptorPool;
 using google::protobuf::FileDescriptor;
 using google::protobuf::MethodDescriptor;
+
+// The limits' table says again what holds without it.
+TEST(LimitTableTest, BuiltInLimitsAreTheConstants) {
+  const PeerLimits peers;
+  EXPECT_EQ(InfoOf(Limit::kCallsPerSecond).built_in, peers.user_calls);
+  EXPECT_EQ(InfoOf(Limit::kBytesInFlight).built_in,
+            static_cast<int64_t>(peers.user_unfinished_bytes));
+  EXPECT_EQ(InfoOf(Limit::kOpenStreams).built_in,
+            static_cast<int64_t>(kMaxStreamsEach));
+  EXPECT_EQ(InfoOf(Limit::kOpenStreams).most,
+            static_cast<int64_t>(kMaxStreams));
+}
 
 class ApiLimitsTest : public ApiTestFixture {
  protected:

@@ -136,9 +136,6 @@ Interceptors(const ApiOptions& options, OpenCalls* open, const Peers* peers) {
   return all;
 }
 
-// The limits' table says again what holds without it.
-static_assert(kMaxStreamsEach == 100 && kMaxStreams == 2'000);
-
 // Compressed messages are refused before they are unpacked: gRPC looks at a
 // message's size only then.
 void RefuseCompression(grpc::ServerBuilder& builder) {

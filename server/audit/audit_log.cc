@@ -125,7 +125,7 @@ void AuditLog::RecordLater(AuditRecord record) {
   bool full = false;
   {
     MutexLock lock(mutex_);
-    if (record.code != absl::StatusCode::kOk &&
+    if (!stop_ && record.code != absl::StatusCode::kOk &&
         record.part == AuditPart::kCall &&
         repeats_.Counts(record, options_.clock->MonotonicNs())) {
       return;

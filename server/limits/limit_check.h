@@ -61,7 +61,8 @@ class LimitCheck {
   // is answered without being done.
   void Stop() { stopped_ = true; }
 
-  // One call more, an admin's too.  kUnavailable after Stop.
+  // One call more; an admin's is not counted.  kUnavailable after Stop, for
+  // everybody.
   absl::Status CheckCall(const Caller& caller);
   // One stream more, which counts until the ticket is gone.
   absl::StatusOr<StreamTicket> OpenStream(const Caller& caller);

@@ -23,10 +23,11 @@ constexpr char kProjectPrefix[] = "project:";
 constexpr int64_t kAny = std::numeric_limits<int64_t>::max();
 
 // The constants are those of server/door/peers.h and
-// server/calls/stream_pump.h, which hold for everybody; api_server.cc compares.
+// server/calls/stream_pump.h, which hold for each user (api_limits_test
+// compares).  Nothing else bounds the calls of all together.
 constexpr LimitInfo kInfos[kLimits] = {
     {Limit::kCallsPerSecond, "calls_per_second", LimitScope::kUsersAndServer,
-     1'000, 1'000, "calls begun in this second"},
+     1'000, kAny, "calls begun in this second"},
     {Limit::kOpenStreams, "open_streams", LimitScope::kUsersAndServer, 100,
      2'000, "streams open"},
     {Limit::kQueuedJobs, "queued_jobs", LimitScope::kUsersAndProjects,
@@ -45,7 +46,6 @@ std::string Quoted(const std::string& text) {
 
 absl::Status CheckSubject(const AccountList& accounts,
                           const LimitSubject& subject, const LimitInfo& info) {
-  const bool of_users = !subject.user.empty() || subject.text == kEverybody;
   if ((subject.text == kServer && info.scope == LimitScope::kUsers) ||
       (!subject.project.empty() &&
        info.scope != LimitScope::kUsersAndProjects)) {
@@ -53,7 +53,7 @@ absl::Status CheckSubject(const AccountList& accounts,
                       absl::StrCat(info.name, " is none of ", subject.text,
                                    "'s limits; users have it"));
   }
-  if (of_users || subject.project.empty()) {
+  if (subject.project.empty()) {
     if (subject.user.empty() || accounts.User(subject.user) != nullptr) {
       return absl::OkStatus();
     }

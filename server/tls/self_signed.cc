@@ -116,10 +116,8 @@ absl::StatusOr<KeyPtr> MakeKey(const std::string& path) {
 absl::StatusOr<KeyPtr> ReadKey(const std::string& path) {
   ASSIGN_OR_RETURN(const std::string text,
                    ReadWholeFile(kTlsFile, path, kMaxPemBytes));
-  KeyPtr key(
-      PEM_read_bio_PrivateKey(ReadBio(text).get(), nullptr, nullptr, nullptr));
+  KeyPtr key = ReadPrivateKey(text);
   if (key != nullptr) return key;
-  TakeSslError();
   return absl::DataLossError(absl::StrCat(
       "--listen-tls: ", path,
       " is no private key any more; remove it, and a new one is made, which "

@@ -1,6 +1,7 @@
 #include "server/tls/ssl.h"
 
 #include <openssl/err.h>
+#include <openssl/pem.h>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
@@ -18,6 +19,15 @@ std::string TakeSslError() {
 
 BioPtr ReadBio(absl::string_view text) {
   return BioPtr(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
+}
+
+int NoPassword(char*, int, int, void*) { return 0; }
+
+KeyPtr ReadPrivateKey(absl::string_view text) {
+  KeyPtr key(PEM_read_bio_PrivateKey(ReadBio(text).get(), nullptr, NoPassword,
+                                     nullptr));
+  TakeSslError();
+  return key;
 }
 
 std::string WrittenTo(BIO* bio) {

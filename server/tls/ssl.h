@@ -30,6 +30,11 @@ using BioPtr = std::unique_ptr<BIO, FreeSsl<BIO_free>>;
 std::string TakeSslError();
 // A BIO that reads `text`, which outlives it.
 BioPtr ReadBio(absl::string_view text);
+// The first private key of a PEM text; null: it has none, or asks for a
+// password.
+KeyPtr ReadPrivateKey(absl::string_view text);
+// By itself OpenSSL would wait for a password at the terminal.
+int NoPassword(char*, int, int, void*);
 // What was written to it.
 std::string WrittenTo(BIO* bio);
 // "SHA256:" and the base64 of the hash of its DER form, as ssh shows keys.

@@ -31,9 +31,6 @@ absl::Status Bad(const char* flag, const std::string& file,
       absl::StrCat("--", flag, ": ", file, ": ", what));
 }
 
-// By itself: a wait for a password would be for ever.
-int NoPassword(char*, int, int, void*) { return 0; }
-
 absl::StatusOr<std::string> ReadPem(const char* flag, const std::string& path) {
   const Descriptor file(
       open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
@@ -149,9 +146,7 @@ absl::StatusOr<TlsContext::Loaded> TlsContext::LoadFiles(
     return Bad("tls-certificate", files.certificate,
                "has no certificate in PEM form");
   }
-  const KeyPtr key(PEM_read_bio_PrivateKey(ReadBio(key_text).get(), nullptr,
-                                           NoPassword, nullptr));
-  TakeSslError();
+  const KeyPtr key = ReadPrivateKey(key_text);
   if (key == nullptr) {
     return Bad("tls-key", files.key,
                "has no private key in PEM form without a password");

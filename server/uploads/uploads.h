@@ -179,7 +179,7 @@ class Uploads {
   const Entry* ArrivingAs(const NewUpload& upload) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   UploadProgress ProgressOf(const Entry& entry) const;
-  // The same, and its folder is there.
+  // Whether `newest` has these files, and its folder is there.
   bool Serves(const Entry* newest, const UploadedFiles& files) const;
   absl::StatusOr<Entry> EntryOf(const std::string& id) const;
   absl::StatusOr<UploadProgress> MakeVersion(const Entry& entry);

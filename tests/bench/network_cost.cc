@@ -75,8 +75,8 @@ double CpuSeconds(pid_t process) {
 }
 
 // What the daemon's log says behind `words`, once it does.
-absl::StatusOr<std::string> Logged(const std::string &log,
-                                   const std::string &words) {
+absl::StatusOr<std::string> Logged(const std::string& log,
+                                   const std::string& words) {
   const absl::Time end = absl::Now() + kPatience;
   while (absl::Now() < end) {
     const std::string text = Contents(log);
@@ -91,7 +91,7 @@ absl::StatusOr<std::string> Logged(const std::string &log,
       absl::StrCat(log, " does not say \"", words, "\""));
 }
 
-absl::Status FromGrpc(const char *what, const grpc::Status &status) {
+absl::Status FromGrpc(const char* what, const grpc::Status& status) {
   if (status.ok()) return absl::OkStatus();
   return absl::InternalError(absl::StrCat(what, ": ", status.error_message()));
 }
@@ -102,7 +102,7 @@ struct CallCost {
   double cpu_us = 0;  // of the daemon
 };
 
-absl::StatusOr<CallCost> MeasureCalls(const client::ServerAddress &address,
+absl::StatusOr<CallCost> MeasureCalls(const client::ServerAddress& address,
                                       pid_t daemon, int64_t calls) {
   client::Connection connection(address);
   std::vector<double> times;
@@ -123,7 +123,7 @@ absl::StatusOr<CallCost> MeasureCalls(const client::ServerAddress &address,
                   1e6 * cpu / static_cast<double>(calls)};
 }
 
-void Print(const char *what, const CallCost &cost, const CallCost &base) {
+void Print(const char* what, const CallCost& cost, const CallCost& base) {
   std::printf("%-34s %8.0f %8.0f %8.0f %8.2f %8.2f\n", what, cost.p50_us,
               cost.p99_us, cost.cpu_us, cost.p50_us / base.p50_us,
               cost.cpu_us / base.cpu_us);
@@ -145,14 +145,14 @@ class Discard final : public grpc::ServerGenericBidiReactor {
 };
 
 class DiscardService final : public grpc::CallbackGenericService {
-  grpc::ServerGenericBidiReactor *CreateReactor(
-      grpc::GenericCallbackServerContext *) override {
+  grpc::ServerGenericBidiReactor* CreateReactor(
+      grpc::GenericCallbackServerContext*) override {
     return new Discard;
   }
 };
 
 // The baseline's server, a process of its own; never returns.
-[[noreturn]] void ServeDiscard(const std::string &tls, int port_pipe) {
+[[noreturn]] void ServeDiscard(const std::string& tls, int port_pipe) {
   grpc::SslServerCredentialsOptions options;
   options.pem_key_cert_pairs.push_back(
       {Contents(tls + "/key.pem"), Contents(tls + "/certificate.pem")});
@@ -170,8 +170,8 @@ class DiscardService final : public grpc::CallbackGenericService {
 }
 
 // Seconds of a stream of `bytes` to that server.
-absl::StatusOr<double> StreamSeconds(const std::string &tls, int port,
-                                     const std::string &data) {
+absl::StatusOr<double> StreamSeconds(const std::string& tls, int port,
+                                     const std::string& data) {
   grpc::SslCredentialsOptions options;
   options.pem_root_certs = Contents(tls + "/certificate.pem");
   grpc::ChannelArguments arguments;
@@ -184,7 +184,7 @@ absl::StatusOr<double> StreamSeconds(const std::string &tls, int port,
   const int64_t start_ns = MonotonicNs();
   const auto stream = stub.PrepareCall(&context, "/bench/Discard", &queue);
   const auto wait = [&queue] {
-    void *tag = nullptr;
+    void* tag = nullptr;
     bool ok = false;
     return queue.Next(&tag, &ok) && ok;
   };
@@ -205,8 +205,8 @@ absl::StatusOr<double> StreamSeconds(const std::string &tls, int port,
   return 1e-9 * static_cast<double>(MonotonicNs() - start_ns);
 }
 
-absl::StatusOr<double> DiskSeconds(const std::string &path,
-                                   const std::string &data) {
+absl::StatusOr<double> DiskSeconds(const std::string& path,
+                                   const std::string& data) {
   const int64_t start_ns = MonotonicNs();
   const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
   bool whole = file >= 0;
@@ -220,10 +220,10 @@ absl::StatusOr<double> DiskSeconds(const std::string &path,
   return 1e-9 * static_cast<double>(MonotonicNs() - start_ns);
 }
 
-absl::StatusOr<double> UploadSeconds(const Options &options,
-                                     const client::ServerAddress &server,
-                                     const std::string &file,
-                                     const std::string &name) {
+absl::StatusOr<double> UploadSeconds(const Options& options,
+                                     const client::ServerAddress& server,
+                                     const std::string& file,
+                                     const std::string& name) {
   setenv("ROUNDHOUSE_SERVER", server.target.c_str(), 1);
   setenv("ROUNDHOUSE_FINGERPRINT", server.tls.fingerprint.c_str(), 1);
   setenv("ROUNDHOUSE_TOKEN", server.tls.token.c_str(), 1);
@@ -247,8 +247,8 @@ std::string RandomData(size_t bytes, uint64_t seed) {
   return data;
 }
 
-absl::Status MeasureUploads(const Options &options,
-                            const client::ServerAddress &server, int port) {
+absl::Status MeasureUploads(const Options& options,
+                            const client::ServerAddress& server, int port) {
   const std::string tls = options.folder + "/state/tls";
   const auto mib = static_cast<double>(options.mib);
   std::printf("\n%-10s %16s %16s %16s %8s\n", "run", "stream (MiB/s)",
@@ -272,7 +272,7 @@ absl::Status MeasureUploads(const Options &options,
 }
 
 absl::StatusOr<client::ServerAddress> NetworkAddress(
-    const std::string &log, client::Connection *admin) {
+    const std::string& log, client::Connection* admin) {
   grpc::ClientContext user_context, token_context;
   v1::SetUserRequest user;
   user.set_user("bench");
@@ -296,7 +296,7 @@ absl::StatusOr<client::ServerAddress> NetworkAddress(
   return address;
 }
 
-absl::Status Run(const Options &options) {
+absl::Status Run(const Options& options) {
   int pipe_ends[2];
   ROUNDHOUSE_CHECK(pipe(pipe_ends) == 0);
   const std::string log = options.folder + "/daemon.log";
@@ -341,7 +341,7 @@ absl::Status Run(const Options &options) {
 }  // namespace
 }  // namespace roundhouse::bench
 
-int main(int argc, char **argv) {
+int main(int argc, char** argv) {
   using namespace roundhouse;  // NOLINT(build/namespaces)
   bench::Options options;
   FlagSet flags;
