@@ -3,22 +3,18 @@ tools replaced by a recorder: nothing of this machine is changed."""
 
 import os
 import pathlib
-import re
 import subprocess
 import sys
 import tempfile
 import unittest
 
 DEPLOY = pathlib.Path(__file__).absolute().parent
-ROOT = DEPLOY.parent
 SCRIPT = DEPLOY / "install-service"
 LIB = "usr/lib/roundhouse"
 sys.path.insert(0, str(DEPLOY / "install-service.d"))
-sys.path.insert(0, str(DEPLOY / "gpu-bundle.d"))
 
 import daemon_conf
 import find_wheels
-import run_path
 
 # What stands for roundhoused; $STATE/problem makes the doctor find one.
 DAEMON = """#!/bin/sh

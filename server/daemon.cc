@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "base/files/descriptor.h"
 #include "base/files/open_limit.h"
 #include "base/log.h"
@@ -130,7 +130,7 @@ absl::Status CheckOwners(const std::vector<OwnedRoot>& roots,
                          const AccountList& accounts) {
   for (const auto& [owner, path] : roots) {
     const bool user = owner.kind == RootOwner::Kind::kUser;
-    const char* const flag = user ? "--user-root" : "--project-root";
+    const char* const flag = RootFlag(owner.kind);
     RETURN_IF_ERROR(CheckAccountName(flag, owner.name));
     const bool known = user ? accounts.User(owner.name) != nullptr
                             : accounts.projects.contains(owner.name);

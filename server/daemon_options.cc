@@ -104,15 +104,15 @@ absl::StatusOr<std::map<std::string, std::deque<std::string>>> ParseKills(
 }
 
 // "vision=/srv/vision,speech=/srv/speech".
-absl::Status ParseOwnedRoots(const char* key, const std::string& text,
-                             RootOwner::Kind kind,
+absl::Status ParseOwnedRoots(RootOwner::Kind kind, const std::string& text,
                              std::vector<OwnedRoot>* roots) {
   for (const absl::string_view item :
        absl::StrSplit(text, ',', absl::SkipEmpty())) {
     const std::pair<absl::string_view, absl::string_view> pair =
         absl::StrSplit(item, absl::MaxSplits('=', 1));
     if (pair.first.empty() || pair.second.empty() || pair.second[0] != '/') {
-      return BadValue(key, "NAME=/PATH[,NAME=/PATH]", std::string(item));
+      return BadValue(RootFlag(kind) + 2, "NAME=/PATH[,NAME=/PATH]",
+                      std::string(item));
     }
     roots->push_back(
         {{kind, std::string(pair.first)}, std::string(pair.second)});
@@ -168,12 +168,11 @@ absl::Status FillPlaces(const Settings& settings,
   options.data_roots =
       absl::StrSplit(settings.Get("data-root", home), ',', absl::SkipEmpty());
   if (options.data_roots.empty()) return Bad("data-root", "names no folder");
-  RETURN_IF_ERROR(
-      ParseOwnedRoots("project-root", settings.Get("project-root", ""),
-                      RootOwner::Kind::kProject, &options.owned_roots));
-  RETURN_IF_ERROR(ParseOwnedRoots("user-root", settings.Get("user-root", ""),
-                                  RootOwner::Kind::kUser,
-                                  &options.owned_roots));
+  for (const RootOwner::Kind kind :
+       {RootOwner::Kind::kProject, RootOwner::Kind::kUser}) {
+    RETURN_IF_ERROR(ParseOwnedRoots(kind, settings.Get(RootFlag(kind) + 2, ""),
+                                    &options.owned_roots));
+  }
   // Where huggingface_hub keeps it.
   options.hf_cache = settings.Get(
       "hf-cache",

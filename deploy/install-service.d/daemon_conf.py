@@ -17,8 +17,6 @@ SERVICE = {
     "data-root": "/srv/roundhouse",
     "hf-cache": "/srv/roundhouse/hub",
 }
-# They are no settings of a file, or for tests only.
-LEFT_OUT = re.compile(r"config|help|version|doctor")
 
 
 def settings(text):
@@ -33,7 +31,7 @@ def settings(text):
         elif found:
             break
     return [(key, name, meaning) for key, name, meaning in found
-            if not LEFT_OUT.fullmatch(key)
+            if key != "config"  # no setting of a file
             and not meaning.startswith("test only")]
 
 

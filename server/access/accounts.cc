@@ -8,6 +8,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/nearest_name.h"
 #include "base/status.h"
 #include "server/spec/spec_error.h"
@@ -372,6 +373,24 @@ absl::Status Accounts::RemoveProject(const std::string& name,
   for (auto& [user, record] : list->users) record.projects.erase(name);
   Publish(list);
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> ProjectMeant(const Caller& caller,
+                                         const std::string& project) {
+  if (!project.empty()) {
+    RETURN_IF_ERROR(CheckAccountName("project", project));
+    return project;
+  }
+  if (caller.projects.size() <= 1 ||
+      caller.RoleIn(kDefaultProject) != Role::kNone) {
+    const bool only = !caller.admin && caller.everywhere == Role::kNone &&
+                      caller.projects.size() == 1;
+    return only ? caller.projects.begin()->first : std::string(kDefaultProject);
+  }
+  return FieldError(
+      FieldReason::kMissingField, "project",
+      absl::StrCat("you are in several, say which: ",
+                   absl::StrJoin(NamesOf(caller.projects), ", ")));
 }
 
 }  // namespace roundhouse

@@ -130,6 +130,12 @@ class Accounts {
 absl::Status CheckAccountName(const std::string& field,
                               const std::string& name);
 
+// The project that a caller means by "": "default" where he has a role in it or
+// is an admin, else the only one that he has.  kInvalidArgument with the field
+// where he has several.
+absl::StatusOr<std::string> ProjectMeant(const Caller& caller,
+                                         const std::string& project);
+
 }  // namespace roundhouse
 
 #endif  // ROUNDHOUSE_SERVER_ACCESS_ACCOUNTS_H_

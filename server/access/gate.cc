@@ -1,12 +1,10 @@
 #include "server/access/gate.h"
 
 #include <memory>
-#include <vector>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "server/access/job_names.h"
 #include "server/spec/spec_error.h"
@@ -249,25 +247,6 @@ absl::Status Gate::FindJob(const Rule& rule, const std::string& name,
   }
   entered->job = std::move(job);
   return absl::OkStatus();
-}
-
-absl::StatusOr<std::string> ProjectMeant(const Caller& caller,
-                                         const std::string& project) {
-  if (!project.empty()) {
-    RETURN_IF_ERROR(CheckAccountName("project", project));
-    return project;
-  }
-  if (caller.projects.size() <= 1 ||
-      caller.RoleIn(kDefaultProject) != Role::kNone) {
-    const bool only = !caller.admin && caller.everywhere == Role::kNone &&
-                      caller.projects.size() == 1;
-    return only ? caller.projects.begin()->first : std::string(kDefaultProject);
-  }
-  std::vector<std::string> names;
-  for (const auto& [name, role] : caller.projects) names.push_back(name);
-  return FieldError(FieldReason::kMissingField, "project",
-                    absl::StrCat("you are in several, say which: ",
-                                 absl::StrJoin(names, ", ")));
 }
 
 }  // namespace roundhouse

@@ -122,12 +122,6 @@ class Gate {
   mutable std::map<Peer, TokenBucket> refusals_ ABSL_GUARDED_BY(mutex_);
 };
 
-// The project that a caller means by "": "default" where he has a role in it or
-// is an admin, else the only one that he has.  kInvalidArgument with the field
-// where he has several.
-absl::StatusOr<std::string> ProjectMeant(const Caller& caller,
-                                         const std::string& project);
-
 }  // namespace roundhouse
 
 #endif  // ROUNDHOUSE_SERVER_ACCESS_GATE_H_

@@ -3,21 +3,10 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "base/upload_names.h"
+#include "server/access/accounts.h"
 #include "server/spec/spec_error.h"
 
 namespace roundhouse {
-namespace {
-
-std::string ProjectFor(const NameUser& user) {
-  if (!user.project.empty()) return user.project;
-  const Caller& caller = user.caller;
-  const bool only = !caller.admin && caller.projects.size() == 1 &&
-                    caller.RoleIn(kDefaultProject) == Role::kNone;
-  return only ? caller.projects.begin()->first : kDefaultProject;
-}
-
-}  // namespace
-
 absl::StatusOr<std::optional<std::string>> UploadNames::Resolve(
     const std::string& field, const std::string& text, PathKind kind,
     const NameUser& user) const {
@@ -28,8 +17,13 @@ absl::StatusOr<std::optional<std::string>> UploadNames::Resolve(
   }
   if (!reference->has_value()) return std::optional<std::string>();
   const UploadReference& name = **reference;
-  const std::string project =
-      name.project.empty() ? ProjectFor(user) : name.project;
+  const auto meant = ProjectMeant(
+      user.caller, name.project.empty() ? user.project : name.project);
+  if (!meant.ok()) {
+    return FieldError(ErrorReason(meant.status()), field,
+                      absl::StrCat(text, ": ", meant.status().message()));
+  }
+  const std::string& project = *meant;
   if (user.caller.RoleIn(project) < user.role) {
     return FieldError(
         absl::StatusCode::kPermissionDenied, FieldReason::kPermissionDenied,

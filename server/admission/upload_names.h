@@ -21,7 +21,7 @@ struct NameUser {
   Caller caller;
   Role role = Role::kMember;
   // In it an upload is looked for whose name says none; "": the one that the
-  // caller means by none (server/access/gate.h, ProjectMeant).
+  // caller means by none (server/access/accounts.h, ProjectMeant).
   std::string project = {};
 };
 

@@ -87,6 +87,11 @@ TEST_F(WeightNamesTest, AnUploadIsItsProjects) {
   };
   EXPECT_TRUE(resolve("dataset:vision/dates", member).ok());
   EXPECT_TRUE(resolve("dataset:dates", member).ok());
+  NameUser of_two = member;
+  of_two.caller.projects = {{"vision", Role::kMember},
+                            {"speech", Role::kMember}};
+  EXPECT_TRUE(Says(resolve("dataset:dates", of_two).status(),
+                   "you are in several, say which: speech, vision"));
   for (const NameUser& user : {stranger, viewer}) {
     EXPECT_TRUE(absl::IsPermissionDenied(
         resolve("dataset:vision/dates", user).status()));

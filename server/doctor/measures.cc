@@ -76,7 +76,6 @@ PathMeasure LookAt(const std::string& path) {
   }
   found.kind = S_ISDIR(info.st_mode) ? PathMeasure::Kind::kDirectory
                                      : PathMeasure::Kind::kOther;
-  found.owner = info.st_uid;
   found.mode = info.st_mode & 07777;
   found.readable = access(path.c_str(), R_OK | X_OK) == 0;
   found.writable = access(path.c_str(), W_OK | X_OK) == 0;

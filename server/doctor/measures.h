@@ -35,8 +35,7 @@ struct PathMeasure {
   enum class Kind { kMissing, kDirectory, kOther, kHangs, kRefused };
   Kind kind = Kind::kMissing;
   std::string error;  // of kMissing, kRefused and kHangs
-  uid_t owner = 0;
-  mode_t mode = 0;  // permissions only
+  mode_t mode = 0;    // permissions only
   bool readable = false;
   bool writable = false;
   // 0: not known

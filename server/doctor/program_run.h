@@ -2,7 +2,6 @@
 #ifndef ROUNDHOUSE_SERVER_DOCTOR_PROGRAM_RUN_H_
 #define ROUNDHOUSE_SERVER_DOCTOR_PROGRAM_RUN_H_
 
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -24,9 +23,6 @@ struct ProgramEnd {
 ProgramEnd RunToEnd(const std::string& program,
                     const std::vector<std::string>& arguments,
                     absl::Duration limit);
-
-using RunProgram = std::function<ProgramEnd(
-    const std::string& program, const std::vector<std::string>& arguments)>;
 
 }  // namespace roundhouse
 

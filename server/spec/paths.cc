@@ -123,19 +123,17 @@ absl::StatusOr<std::unique_ptr<DataRoots>> DataRoots::Create(
     const DataRootsOptions& options) {
   std::unique_ptr<DataRoots> out(new DataRoots);
   for (const std::string& root : options.roots) {
-    RETURN_IF_ERROR(out->Add("--data-root", root, {}));
+    RETURN_IF_ERROR(out->Add(root, {}));
   }
   for (const OwnedRoot& root : options.owned) {
-    const bool user = root.owner.kind == RootOwner::Kind::kUser;
-    RETURN_IF_ERROR(out->Add(user ? "--user-root" : "--project-root", root.path,
-                             root.owner));
+    RETURN_IF_ERROR(out->Add(root.path, root.owner));
   }
   const RootOwner server = {RootOwner::Kind::kServer, ""};
   for (const std::string& root : options.own) {
-    RETURN_IF_ERROR(out->Add("--state-dir", root, server));
+    RETURN_IF_ERROR(out->Add(root, server));
   }
   if (!options.closed.empty()) {
-    RETURN_IF_ERROR(out->Add("--state-dir", options.closed, server));
+    RETURN_IF_ERROR(out->Add(options.closed, server));
     Root& closed = *out->roots_.back();
     closed.searched = false;
     closed.closed = true;
@@ -157,8 +155,8 @@ absl::StatusOr<std::unique_ptr<DataRoots>> DataRoots::Create(
   return out;
 }
 
-absl::Status DataRoots::Add(const char* flag, const std::string& given,
-                            const RootOwner& owner) {
+absl::Status DataRoots::Add(const std::string& given, const RootOwner& owner) {
+  const char* const flag = RootFlag(owner.kind);
   auto root = std::make_unique<Root>();
   root->given = WithoutTrailingSlashes(given);
   root->owner = owner;
@@ -202,9 +200,8 @@ absl::Status DataRoots::CheckNested() const {
         continue;
       }
       return absl::InvalidArgumentError(absl::StrCat(
-          root->owner.kind == RootOwner::Kind::kUser ? "--user-root: \""
-                                                     : "--project-root: \"",
-          root->given, "\" lies in ", folder,
+          RootFlag(root->owner.kind), ": \"", root->given, "\" lies in ",
+          folder,
           ", in which others may rename it, and so read it as that folder's; ",
           theirs ? "give the folder to root" : "chmod +t it", ", or move it"));
     }

@@ -49,6 +49,21 @@ struct RootOwner {
   bool operator==(const RootOwner&) const = default;
 };
 
+// The flag that names roots of this owner.
+inline const char* RootFlag(RootOwner::Kind kind) {
+  switch (kind) {
+    case RootOwner::Kind::kEverybody:
+      return "--data-root";
+    case RootOwner::Kind::kProject:
+      return "--project-root";
+    case RootOwner::Kind::kUser:
+      return "--user-root";
+    case RootOwner::Kind::kServer:
+      break;
+  }
+  return "--state-dir";
+}
+
 // Whether whoever asks may use roots of this owner.
 using MayUseRoot = std::function<bool(const RootOwner&)>;
 inline bool UsesEveryRoot(const RootOwner&) { return true; }
@@ -132,8 +147,7 @@ class DataRoots final : public FileOpener {
   };
 
   DataRoots() = default;
-  absl::Status Add(const char* flag, const std::string& given,
-                   const RootOwner& owner);
+  absl::Status Add(const std::string& given, const RootOwner& owner);
   absl::Status CheckNested() const;
   std::string LateName(const Root& root) const;
   int DescriptorOf(const Root& root) const;  // -1: it is not there
