@@ -1,14 +1,12 @@
 #include "base/token_text.h"
 
 #include <openssl/evp.h>
-#include <sys/random.h>
-
-#include <cerrno>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "base/log.h"
+#include "base/random_bytes.h"
 
 namespace roundhouse {
 namespace {
@@ -19,16 +17,6 @@ std::string Sha256(absl::string_view bytes) {
   ROUNDHOUSE_CHECK(EVP_Digest(bytes.data(), bytes.size(), hash, &size,
                               EVP_sha256(), nullptr) == 1);
   return std::string(reinterpret_cast<const char*>(hash), size);
-}
-
-std::string RandomBytes(size_t bytes) {
-  std::string out(bytes, '\0');
-  for (size_t at = 0; at < bytes;) {
-    const ssize_t n = getrandom(out.data() + at, bytes - at, 0);
-    ROUNDHOUSE_CHECK(n > 0 || errno == EINTR) << errno;
-    if (n > 0) at += static_cast<size_t>(n);
-  }
-  return out;
 }
 
 // The text of `secret` with its checksum.

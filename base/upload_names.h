@@ -25,6 +25,8 @@ inline constexpr size_t kMaxRelativeNameBytes = 1024;
 inline constexpr size_t kMaxNamePartBytes = 200;  // room for a suffix of ours
 inline constexpr size_t kMaxNameParts = 8;
 inline constexpr size_t kMaxUploadNameBytes = 64;
+// The name of a job's result, or of an export beside it.
+inline constexpr size_t kMaxOutputNameBytes = 64;
 
 // A chunk's data, at most.
 inline constexpr uint64_t kUploadChunkBytes = 1 << 20;

@@ -15,7 +15,6 @@ namespace roundhouse::client {
 namespace {
 
 // As long as the server lets names of its outputs be.
-constexpr size_t kMaxOutputNameBytes = 64;
 constexpr char kMergedSuffix[] = "-merged";
 constexpr char kJobs[] = "fineTuningJobs/";
 

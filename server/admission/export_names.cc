@@ -11,6 +11,7 @@
 #include "absl/strings/strip.h"
 #include "base/path_exists.h"
 #include "base/status.h"
+#include "base/upload_names.h"
 #include "server/spec/spec_error.h"
 #include "server/weights/adapter_files.h"
 #include "server/weights/checkpoint.h"
@@ -19,8 +20,6 @@ namespace roundhouse {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr size_t kMaxOutputNameBytes = 64;
 
 absl::Status Refused(const char* field, const std::string& why) {
   return FieldError(FieldReason::kInvalidValue, field, why);

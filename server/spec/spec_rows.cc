@@ -9,6 +9,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "base/status.h"
+#include "base/upload_names.h"
 
 namespace roundhouse {
 namespace {
@@ -22,7 +23,6 @@ constexpr size_t kMaxPaths = 128;
 constexpr size_t kMaxMetadataPairs = 16;
 constexpr size_t kMaxMetadataKeyBytes = 64;
 constexpr size_t kMaxMetadataValueBytes = 512;
-constexpr size_t kMaxOutputNameBytes = 64;
 
 bool Inside(double x, NumberRange r) {
   return (r.above_low ? x > r.low : x >= r.low) &&

@@ -1,14 +1,13 @@
 #include "server/store/store.h"
 
-#include <sys/random.h>
-
 #include <utility>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "base/files/durable_file.h"
 #include "base/log.h"
+#include "base/random_bytes.h"
 #include "base/status.h"
-#include "openssl/sha.h"
 #include "server/spec/spec_error.h"
 #include "server/store/store_check.h"
 #include "server/store/store_open.h"
@@ -20,20 +19,6 @@ namespace {
 
 // Compaction runs once in so many events.
 constexpr int64_t kCompactEvery = 256;
-
-std::string Sha256(const std::string& text) {
-  unsigned char digest[SHA256_DIGEST_LENGTH];
-  SHA256(reinterpret_cast<const unsigned char*>(text.data()), text.size(),
-         digest);
-  return absl::BytesToHexString(
-      absl::string_view(reinterpret_cast<const char*>(digest), sizeof(digest)));
-}
-
-std::string NewUid() {
-  char bytes[16];
-  ROUNDHOUSE_CHECK(getrandom(bytes, sizeof(bytes), 0) == sizeof(bytes));
-  return absl::BytesToHexString(absl::string_view(bytes, sizeof(bytes)));
-}
 
 absl::Status NoSuchJob(const std::string& id) {
   return absl::NotFoundError(absl::StrCat("there is no job ", id));
@@ -60,7 +45,7 @@ absl::StatusOr<int64_t> RequestedJob(Database* db, const std::string& principal,
   ASSIGN_OR_RETURN(const bool found, select.Step());
   if (!found) return 0;
   if (select.Int(2) == 0) return DamagedRow("requests", request_id);
-  if (select.Text(1) == Sha256(text)) return select.Int(0);
+  if (select.Text(1) == Sha256Of(text)) return select.Int(0);
   return RequestError(FieldReason::kRequestIdReused, "request_id",
                       absl::StrCat("request_id \"", request_id,
                                    "\" was used for another job file; take a "
@@ -74,7 +59,7 @@ absl::Status RememberRequest(Database* db, const NewJob& job, int64_t number,
       db->Prepare("INSERT OR REPLACE INTO requests VALUES (?, ?, ?, ?, ?)"));
   return insert.Bind(job.principal)
       .Bind(job.request_id)
-      .Bind(Sha256(job.text))
+      .Bind(Sha256Of(job.text))
       .Bind(number)
       .Bind(now_us)
       .Run();
@@ -264,7 +249,7 @@ absl::Status JobStore::InsertJob(Database* db, const NewJob& job,
                   "owner, project, principal, files) "
                   "VALUES (?, ?, 0, '', ?, 0, 0, ?, ?, ?, '', '', 0, 0, '', "
                   "'{}', ?, ?, ?, ?)"));
-  insert.Bind(NewUid()).Bind(static_cast<int64_t>(JobState::kValidating));
+  insert.Bind(NewRandomId()).Bind(static_cast<int64_t>(JobState::kValidating));
   insert.Bind(now_us).Bind(job.text).Bind(job.resolved).Bind(job.output_name);
   insert.Bind(job.owner.empty() ? job.principal : job.owner);
   insert.Bind(job.project).Bind(job.principal).Bind(job.files);

@@ -1,7 +1,5 @@
 #include "server/uploads/uploads.h"
 
-#include <sys/random.h>
-
 #include <algorithm>
 #include <optional>
 #include <tuple>
@@ -12,6 +10,7 @@
 #include "base/kill_point.h"
 #include "base/log.h"
 #include "base/path_exists.h"
+#include "base/random_bytes.h"
 #include "base/status.h"
 #include "server/spec/spec_error.h"
 #include "server/uploads/upload_table.h"
@@ -19,12 +18,6 @@
 
 namespace roundhouse {
 namespace {
-
-std::string NewId() {
-  char bytes[16];
-  ROUNDHOUSE_CHECK(getrandom(bytes, sizeof(bytes), 0) == sizeof(bytes));
-  return absl::BytesToHexString(absl::string_view(bytes, sizeof(bytes)));
-}
 
 absl::Status NoSuchUpload(const std::string& id) {
   return FieldError(
@@ -140,7 +133,7 @@ void Uploads::TakeKnownFiles(const UploadRecord& record,
 
 absl::StatusOr<UploadRecord> Uploads::Insert(const NewUpload& upload) {
   UploadRecord record{
-      .id = NewId(),
+      .id = NewRandomId(),
       .kind = upload.kind,
       .project = upload.project,
       .name = upload.name,

@@ -1,6 +1,5 @@
 #include "server/weights/base_weights.h"
 
-#include <openssl/evp.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -10,8 +9,8 @@
 #include <memory>
 #include <utility>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "base/files/durable_file.h"
 #include "base/files/open_limit.h"
 #include "base/log.h"
 #include "base/model/parameters.h"
@@ -23,15 +22,6 @@ namespace {
 
 uint64_t ComputeBytes(const UnitSpec& unit, DType dtype) {
   return static_cast<uint64_t>(unit.element_count) * DTypeBytes(dtype);
-}
-
-std::string HexSha256(const std::string& text) {
-  unsigned char digest[EVP_MAX_MD_SIZE];
-  unsigned int bytes = 0;
-  ROUNDHOUSE_CHECK(EVP_Digest(text.data(), text.size(), digest, &bytes,
-                              EVP_sha256(), nullptr) == 1);
-  return absl::BytesToHexString(
-      absl::string_view(reinterpret_cast<char*>(digest), bytes));
 }
 
 absl::StatusOr<std::string> StateOf(const std::string& path) {
@@ -145,7 +135,7 @@ absl::StatusOr<std::string> BaseKey(const ModelDirectory& directory,
                       " ", DTypeName(source.dtype), "\n");
     }
   }
-  return HexSha256(text);
+  return Sha256Of(text);
 }
 
 absl::StatusOr<std::shared_ptr<BaseWeights>> BaseCache::Get(

@@ -17,13 +17,10 @@
 #include "absl/strings/str_cat.h"
 #include "base/files/whole_io.h"
 #include "base/status.h"
-#include "base/upload_names.h"
 #include "server/spec/spec_error.h"
 
 namespace roundhouse {
 namespace {
-
-constexpr size_t kMaxOutputFiles = 10'000;
 
 absl::Status NotRead(const std::string& name, int error) {
   const std::string text = absl::StrCat(name, ": ", std::strerror(error));
@@ -66,9 +63,9 @@ absl::Status ListBelow(int folder, const std::string& prefix, size_t depth,
     files->push_back({.name = name,
                       .bytes = static_cast<uint64_t>(info.st_size),
                       .state = StateOf(info)});
-    if (files->size() > kMaxOutputFiles) {
+    if (files->size() > kMaxUploadFiles) {
       return absl::ResourceExhaustedError(
-          absl::StrCat("more than ", kMaxOutputFiles, " files"));
+          absl::StrCat("more than ", kMaxUploadFiles, " files"));
     }
   }
   return absl::OkStatus();

@@ -23,11 +23,12 @@
 #include "base/files/descriptor.h"
 #include "base/files/durable_file.h"
 #include "base/mutex.h"
+#include "base/upload_names.h"
 
 namespace roundhouse {
 
-// Bytes of one answer.
-inline constexpr uint64_t kOutputChunkBytes = 1 << 20;
+// Bytes of one answer: clients ask for chunks as they send them.
+inline constexpr uint64_t kOutputChunkBytes = kUploadChunkBytes;
 // Bytes that one call hashes.
 inline constexpr uint64_t kHashSliceBytes = uint64_t{256} << 20;
 // Files whose hash is half computed: of all callers, and of one.
