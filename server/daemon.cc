@@ -16,6 +16,7 @@
 #include "absl/time/time.h"
 #include "base/files/descriptor.h"
 #include "base/files/open_limit.h"
+#include "base/files/setting_file.h"
 #include "base/log.h"
 #include "base/path_exists.h"
 #include "base/status.h"
@@ -215,8 +216,14 @@ class Daemon {
     ASSIGN_OR_RETURN(gpus_, FindGpus(options_));
     trim_ = std::make_unique<MemoryTrim>();
     metrics_ = ServerMetrics::Create();
-    ASSIGN_OR_RETURN(http_, HttpServer::Start(options_.metrics_listen,
-                                              MakePages(*metrics_, status_)));
+    std::string token;
+    if (!options_.metrics_token_file.empty()) {
+      ASSIGN_OR_RETURN(token, ReadSecretFile("metrics-token-file",
+                                             options_.metrics_token_file));
+    }
+    ASSIGN_OR_RETURN(http_,
+                     HttpServer::Start(options_.metrics_listen,
+                                       MakePages(*metrics_, status_), token));
     ASSIGN_OR_RETURN(store_, OpenJobStore(options_, *metrics_));
     ASSIGN_OR_RETURN(accounts_, Accounts::Load(store_.get()));
     RETURN_IF_ERROR(CheckOwners(options_.owned_roots, *accounts_->list()));

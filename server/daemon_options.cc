@@ -165,6 +165,7 @@ absl::Status FillPlaces(const Settings& settings,
   options.state_dir = settings.Get("state-dir", state + "/roundhouse");
   options.listen = settings.Get("listen", "unix:" + socket);
   options.metrics_listen = settings.Get("metrics-listen", "127.0.0.1:9464");
+  options.metrics_token_file = settings.Get("metrics-token-file", "");
   options.data_roots =
       absl::StrSplit(settings.Get("data-root", home), ',', absl::SkipEmpty());
   if (options.data_roots.empty()) return Bad("data-root", "names no folder");
@@ -361,6 +362,8 @@ constexpr SettingHelp kSettings[] = {
      "PEM; TLS clients need a certificate of one of these, besides a token"},
     {"metrics-listen", "HOST:PORT", "127.0.0.1:9464",
      "metrics and the status page, on loopback; empty: none"},
+    {"metrics-token-file", "FILE", "none: whoever is on this machine may look",
+     "a file with a token that metrics and the status page ask for"},
     {"data-root", "DIR[,DIR]", "the home directory",
      "folders, comma-separated, that job files may name files in"},
     {"project-root", "NAME=DIR[,NAME=DIR]", "",

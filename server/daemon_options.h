@@ -42,8 +42,9 @@ struct DaemonOptions {
   uint64_t device_memory_bytes = uint64_t{1} << 30;
   std::string listen;                  // "unix:PATH"
   std::optional<HostPort> listen_tls;  // nullopt: no TLS
-  TlsFiles tls;                // without a certificate: the daemon's own
-  std::string metrics_listen;  // "HOST:PORT"; "": none
+  TlsFiles tls;                    // without a certificate: the daemon's own
+  std::string metrics_listen;      // "HOST:PORT"; "": none
+  std::string metrics_token_file;  // "": whoever can connect may look
   std::vector<std::string> data_roots;
   std::vector<OwnedRoot> owned_roots;  // --project-root, then --user-root
   std::string hf_cache;                // the Hugging Face cache; "": none

@@ -1,9 +1,11 @@
 #include "server/observe/http_request.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_split.h"
 #include "base/status.h"
@@ -41,6 +43,21 @@ absl::Status ReadRequestLine(absl::string_view line, HttpRequest* out) {
   return absl::OkStatus();
 }
 
+// RFC 6750 and RFC 7617.
+std::string SecretIn(absl::string_view credentials) {
+  const std::pair<absl::string_view, absl::string_view> parts =
+      absl::StrSplit(credentials, absl::MaxSplits(' ', 1));
+  const absl::string_view shown = absl::StripAsciiWhitespace(parts.second);
+  if (absl::EqualsIgnoreCase(parts.first, "Bearer")) return std::string(shown);
+  std::string decoded;
+  if (!absl::EqualsIgnoreCase(parts.first, "Basic") ||
+      !absl::Base64Unescape(shown, &decoded)) {
+    return "";
+  }
+  const size_t colon = decoded.find(':');
+  return colon == std::string::npos ? "" : decoded.substr(colon + 1);
+}
+
 absl::Status ReadField(absl::string_view line, HttpRequest* out) {
   const size_t colon = line.find(':');
   if (colon == absl::string_view::npos || !IsToken(line.substr(0, colon))) {
@@ -53,6 +70,9 @@ absl::Status ReadField(absl::string_view line, HttpRequest* out) {
     if (!out->host.empty()) return NoHead("Host is given twice");
     if (value.empty()) return NoHead("Host is empty");
     out->host = std::string(value);
+  } else if (absl::EqualsIgnoreCase(name, "Authorization")) {
+    if (!out->secret.empty()) return NoHead("Authorization is given twice");
+    out->secret = SecretIn(value);
   } else if (absl::EqualsIgnoreCase(name, "Accept-Encoding")) {
     out->accepts_gzip |= absl::StrContains(value, "gzip");
   }

@@ -22,6 +22,9 @@ struct HttpRequest {
   std::string path;  // without a query, as it was sent
   std::string host;  // "": none was given
   bool accepts_gzip = false;
+  // What Authorization shows: a bearer's token, or a password whatever the
+  // name; "": neither.
+  std::string secret;
 };
 
 // nullopt: `received` is the beginning of a head.  kInvalidArgument for what is

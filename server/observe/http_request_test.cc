@@ -21,6 +21,26 @@ TEST(HttpRequestTest, WhatAHeadSays) {
   EXPECT_FALSE((*bare)->accepts_gzip);
 }
 
+TEST(HttpRequestTest, WhatAuthorizationShows) {
+  const auto shown = [](const std::string& credentials) {
+    const auto request = ParseHttpRequest(absl::StrCat(
+        "GET / HTTP/1.1\r\nAuthorization: ", credentials, "\r\n\r\n"));
+    EXPECT_TRUE(request.ok() && request->has_value()) << credentials;
+    return (*request)->secret;
+  };
+  EXPECT_EQ(shown("Bearer abc.d-e"), "abc.d-e");
+  EXPECT_EQ(shown("bearer  abc "), "abc");
+  EXPECT_EQ(shown("Basic YWRtaW46YTpi"), "a:b");  // admin:a:b
+  EXPECT_EQ(shown("basic OmFi"), "ab");           // :ab
+  for (const char* nothing : {"", "Bearer", "abc", "Digest abc", "Basic ***",
+                              "Basic YWJj" /* no colon */}) {
+    EXPECT_EQ(shown(nothing), "") << nothing;
+  }
+  EXPECT_FALSE(ParseHttpRequest("GET / HTTP/1.1\r\nAuthorization: Bearer a\r\n"
+                                "Authorization: Bearer b\r\n\r\n")
+                   .ok());
+}
+
 TEST(HttpRequestTest, EveryBeginningIsABeginning) {
   const std::string whole = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
   for (size_t bytes = 0; bytes < whole.size(); ++bytes) {

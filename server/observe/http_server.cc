@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <openssl/crypto.h>
 #include <poll.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -34,7 +35,7 @@ bool IsLoopback(absl::string_view host) {
   return host == "127.0.0.1" || host == "localhost" || host == "[::1]";
 }
 
-// "127.0.0.1:9464": the loopback only, since it needs no token.
+// "127.0.0.1:9464": the loopback only, since it has no TLS.
 absl::Status CheckListen(const std::string& listen) {
   const size_t colon = listen.rfind(':');
   int port = -1;
@@ -68,6 +69,8 @@ const char* StatusText(int status) {
       return "OK";
     case 400:
       return "Bad Request";
+    case 401:
+      return "Unauthorized";
     case 403:
       return "Forbidden";
     case 404:
@@ -78,6 +81,18 @@ const char* StatusText(int status) {
       return "Request Header Fields Too Large";
     default:
       return "Service Unavailable";
+  }
+}
+
+// What an answer of this status says besides, for browsers among others.
+const char* FieldsOf(int status) {
+  switch (status) {
+    case 401:
+      return "WWW-Authenticate: Basic realm=\"Roundhouse\"\r\n";
+    case 405:
+      return "Allow: GET, HEAD\r\n";
+    default:
+      return "";
   }
 }
 
@@ -158,7 +173,7 @@ std::string Bytes(HttpAnswer answer, const HttpRequest& request) {
       "HTTP/1.1 ", answer.status, " ", StatusText(answer.status),
       "\r\nContent-Type: ", answer.content_type,
       "\r\nContent-Length: ", answer.body.size(), "\r\n", encoding,
-      answer.status == 405 ? "Allow: GET, HEAD\r\n" : "",
+      FieldsOf(answer.status),
       "Cache-Control: no-store\r\nContent-Security-Policy: ", answer.policy,
       "\r\nX-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer"
       "\r\nCross-Origin-Resource-Policy: same-origin"
@@ -169,8 +184,10 @@ std::string Bytes(HttpAnswer answer, const HttpRequest& request) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(
-    const std::string& listen, Pages pages, const HttpLimits& limits) {
-  std::unique_ptr<HttpServer> server(new HttpServer(std::move(pages), limits));
+    const std::string& listen, Pages pages, const std::string& token,
+    const HttpLimits& limits) {
+  std::unique_ptr<HttpServer> server(
+      new HttpServer(std::move(pages), token, limits));
   if (!listen.empty()) RETURN_IF_ERROR(server->Listen(listen));
   return server;
 }
@@ -310,9 +327,21 @@ std::string HttpServer::Respond(const std::string& received) const {
   return Bytes(Answer(**request), **request);
 }
 
+// How long it takes says nothing of the token but its length.
+bool HttpServer::MaySee(const HttpRequest& request) const {
+  return token_.empty() || (request.secret.size() == token_.size() &&
+                            CRYPTO_memcmp(request.secret.data(), token_.data(),
+                                          token_.size()) == 0);
+}
+
 HttpAnswer HttpServer::Answer(const HttpRequest& request) const {
   if (!request.host.empty() && !NamesLoopback(request.host)) {
     return Refusal(403, "ask for localhost or 127.0.0.1");
+  }
+  if (!MaySee(request)) {
+    return Refusal(401,
+                   "show the token of --metrics-token-file as a bearer, "
+                   "or as a password with any name");
   }
   const auto page = pages_.find(request.path);
   if (page == pages_.end()) return Refusal(404, "no such page");

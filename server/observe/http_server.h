@@ -1,13 +1,14 @@
 // The daemon's pages over HTTP: metrics and the status page.  Read only, and on
-// the loopback only, since nobody is asked who he is.
+// the loopback only: there is no TLS, and at most one secret for everybody.
 //
 //   auto server = HttpServer::Start(
 //       "127.0.0.1:9464",
 //       {{"/metrics", [&] { return HttpAnswer{...}; }}});
 //
-// GET and HEAD; any other path is 404.  A request for a host that is not the
-// loopback's is refused: a page of a stranger's must not read this one through
-// a name that it has given our address (DNS rebinding).
+// GET and HEAD; any other path is 404, and without the token everything is 401.
+// A request for a host that is not the loopback's is refused: a page of a
+// stranger's must not read this one through a name that it has given our
+// address (DNS rebinding).
 //
 // Everybody on the machine can connect, so nobody is waited for: one thread
 // serves all connections, each has a deadline for all of it, and one too many
@@ -55,10 +56,13 @@ class HttpServer {
   // By path.  Called on the server's thread, one at a time.
   using Pages = std::map<std::string, std::function<HttpAnswer()>>;
 
-  // "HOST:0" takes a free port, "" serves nothing.  kInvalidArgument for an
-  // address off the loopback or one that can't be bound.
+  // "HOST:0" takes a free port, "" serves nothing.  `token`: who does not show
+  // it, as HttpRequest::secret, is served nothing; "": nobody is asked.
+  // kInvalidArgument for an address off the loopback or one that can't be
+  // bound.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(
-      const std::string& listen, Pages pages, const HttpLimits& limits = {});
+      const std::string& listen, Pages pages, const std::string& token = "",
+      const HttpLimits& limits = {});
   // Requests under way are cut off.
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;
@@ -77,8 +81,8 @@ class HttpServer {
     bool lingers = false;  // answered; what the client still sends is dropped
   };
 
-  HttpServer(Pages pages, const HttpLimits& limits)
-      : pages_(std::move(pages)), limits_(limits) {}
+  HttpServer(Pages pages, const std::string& token, const HttpLimits& limits)
+      : pages_(std::move(pages)), token_(token), limits_(limits) {}
   absl::Status Listen(const std::string& listen);
   void Loop();
   void Accept(absl::Time now);
@@ -86,10 +90,12 @@ class HttpServer {
   bool Advance(Connection& connection);
   bool Receive(Connection& connection);
   bool Send(Connection& connection);
+  bool MaySee(const HttpRequest& request) const;
   HttpAnswer Answer(const HttpRequest& request) const;
   std::string Respond(const std::string& received) const;
 
   const Pages pages_;
+  const std::string token_;
   const HttpLimits limits_;
   std::string address_;
   Descriptor listener_;

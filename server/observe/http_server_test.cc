@@ -24,7 +24,8 @@ const std::string& LongText() {
 }
 
 std::unique_ptr<HttpServer> Start(const std::string& listen,
-                                  const HttpLimits& limits = {}) {
+                                  const HttpLimits& limits = {},
+                                  const std::string& token = "") {
   auto server = HttpServer::Start(
       listen,
       {{"/",
@@ -42,7 +43,7 @@ std::unique_ptr<HttpServer> Start(const std::string& listen,
           return HttpAnswer{
               .status = 503, .content_type = "application/json", .body = "{}"};
         }}},
-      limits);
+      token, limits);
   EXPECT_TRUE(server.ok()) << server.status();
   return *std::move(server);
 }
@@ -112,6 +113,34 @@ TEST(HttpServerTest, AnswersWithItsHeaders) {
                                 "Content-Security-Policy: default-src 'none'"));
   EXPECT_EQ(Body(Ask(*server, "/?a=b")), "<p>home");
   ExpectStatus(Ask(*server, "/not-yet"), 503);
+}
+
+TEST(HttpServerTest, WithATokenNobodyElseIsServed) {
+  const auto server = Start("127.0.0.1:0", {}, "the-token");
+  const auto ask = [&server](const std::string& path,
+                             const std::string& credentials) {
+    return Ask(*server, path, "GET",
+               absl::StrCat("Host: localhost\r\nAuthorization: ", credentials,
+                            "\r\n"));
+  };
+  for (const char* path : {"/", "/long", "/x"}) {
+    const std::string answer = Ask(*server, path);
+    ExpectStatus(answer, 401);
+    EXPECT_TRUE(absl::StrContains(
+        answer, "WWW-Authenticate: Basic realm=\"Roundhouse\"\r\n"));
+    for (const char* wrong : {"Bearer the-toke", "Bearer the-tokem",
+                              "Bearer the-token2", "Basic dGhlLXRva2Vu"}) {
+      ExpectStatus(ask(path, wrong), 401);
+    }
+  }
+  EXPECT_EQ(Body(ask("/", "Bearer the-token")), "<p>home");
+  // As browsers do: admin:the-token.
+  EXPECT_EQ(Body(ask("/", "Basic YWRtaW46dGhlLXRva2Vu")), "<p>home");
+  ExpectStatus(ask("/x", "Bearer the-token"), 404);
+  // A stranger's page does not learn whether a token is right.
+  ExpectStatus(Ask(*server, "/", "GET",
+                   "Host: evil\r\nAuthorization: Bearer the-token\r\n"),
+               403);
 }
 
 TEST(HttpServerTest, HeadHasNoBody) {

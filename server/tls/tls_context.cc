@@ -1,16 +1,12 @@
 #include "server/tls/tls_context.h"
 
-#include <fcntl.h>
 #include <openssl/pem.h>
 #include <sys/stat.h>
 
-#include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/files/descriptor.h"
-#include "base/files/whole_io.h"
+#include "base/files/setting_file.h"
 #include "base/log.h"
 #include "base/status.h"
 
@@ -24,40 +20,6 @@ constexpr int kSecurityLevel = 2;
 constexpr unsigned char kHttp2[] = {2, 'h', '2'};
 constexpr size_t kMaxChain = 16;
 constexpr absl::Duration kWarningInterval = absl::Hours(24);
-
-absl::Status Bad(const char* flag, const std::string& file,
-                 absl::string_view what) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("--", flag, ": ", file, ": ", what));
-}
-
-absl::StatusOr<std::string> ReadPem(const char* flag, const std::string& path) {
-  const Descriptor file(
-      open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
-  struct stat info;
-  if (file.get() < 0 || fstat(file.get(), &info) != 0) {
-    return Bad(flag, path,
-               absl::StrCat("can't be opened: ", std::strerror(errno),
-                            "; the daemon's user must be able to read it"));
-  }
-  if (!S_ISREG(info.st_mode)) return Bad(flag, path, "is no file");
-  std::string text;
-  const bool whole = ReadToEnd(
-      [&](char* to, size_t bytes) { return read(file.get(), to, bytes); },
-      [&](absl::string_view piece) {
-        absl::StrAppend(&text, piece);
-        return text.size() <= kMaxTlsFileBytes;
-      });
-  if (!whole) {
-    return Bad(flag, path,
-               absl::StrCat("can't be read: ", std::strerror(errno)));
-  }
-  if (text.size() > kMaxTlsFileBytes) {
-    return Bad(flag, path,
-               absl::StrCat("is longer than ", kMaxTlsFileBytes, " bytes"));
-  }
-  return text;
-}
 
 // Every certificate of a PEM text, in its order.
 std::vector<CertificatePtr> ParseCertificates(const std::string& text) {
@@ -120,13 +82,15 @@ absl::StatusOr<std::shared_ptr<SSL_CTX>> NewContext() {
 }
 
 absl::Status UseClientCa(SSL_CTX* context, const std::string& path) {
-  ASSIGN_OR_RETURN(const std::string text, ReadPem("tls-client-ca", path));
+  ASSIGN_OR_RETURN(const std::string text,
+                   ReadSettingFile("tls-client-ca", path, kMaxTlsFileBytes));
   const std::vector<CertificatePtr> all = ParseCertificates(text);
-  if (all.empty()) return Bad("tls-client-ca", path, "has no certificate");
+  if (all.empty())
+    return BadSettingFile("tls-client-ca", path, "has no certificate");
   for (const CertificatePtr& ca : all) {
     if (X509_STORE_add_cert(SSL_CTX_get_cert_store(context), ca.get()) != 1 ||
         SSL_CTX_add_client_CA(context, ca.get()) != 1) {
-      return Bad("tls-client-ca", path, TakeSslError());
+      return BadSettingFile("tls-client-ca", path, TakeSslError());
     }
   }
   SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT,
@@ -138,33 +102,37 @@ absl::Status UseClientCa(SSL_CTX* context, const std::string& path) {
 
 absl::StatusOr<TlsContext::Loaded> TlsContext::LoadFiles(
     const TlsFiles& files) {
-  ASSIGN_OR_RETURN(const std::string certificate_text,
-                   ReadPem("tls-certificate", files.certificate));
-  ASSIGN_OR_RETURN(const std::string key_text, ReadPem("tls-key", files.key));
+  ASSIGN_OR_RETURN(
+      const std::string certificate_text,
+      ReadSettingFile("tls-certificate", files.certificate, kMaxTlsFileBytes));
+  ASSIGN_OR_RETURN(const std::string key_text,
+                   ReadSettingFile("tls-key", files.key, kMaxTlsFileBytes));
   std::vector<CertificatePtr> chain = ParseCertificates(certificate_text);
   if (chain.empty()) {
-    return Bad("tls-certificate", files.certificate,
-               "has no certificate in PEM form");
+    return BadSettingFile("tls-certificate", files.certificate,
+                          "has no certificate in PEM form");
   }
   const KeyPtr key = ReadPrivateKey(key_text);
   if (key == nullptr) {
-    return Bad("tls-key", files.key,
-               "has no private key in PEM form without a password");
+    return BadSettingFile("tls-key", files.key,
+                          "has no private key in PEM form without a password");
   }
   ASSIGN_OR_RETURN(const std::shared_ptr<SSL_CTX> context, NewContext());
   if (SSL_CTX_use_certificate(context.get(), chain[0].get()) != 1) {
-    return Bad("tls-certificate", files.certificate, TakeSslError());
+    return BadSettingFile("tls-certificate", files.certificate, TakeSslError());
   }
   for (size_t i = 1; i < chain.size(); ++i) {
     if (SSL_CTX_add1_chain_cert(context.get(), chain[i].get()) != 1) {
-      return Bad("tls-certificate", files.certificate, TakeSslError());
+      return BadSettingFile("tls-certificate", files.certificate,
+                            TakeSslError());
     }
   }
   if (SSL_CTX_use_PrivateKey(context.get(), key.get()) != 1 ||
       SSL_CTX_check_private_key(context.get()) != 1) {
     TakeSslError();
-    return Bad("tls-key", files.key,
-               absl::StrCat("is not the key of ", files.certificate));
+    return BadSettingFile(
+        "tls-key", files.key,
+        absl::StrCat("is not the key of ", files.certificate));
   }
   if (!files.client_ca.empty()) {
     RETURN_IF_ERROR(UseClientCa(context.get(), files.client_ca));

@@ -1,14 +1,17 @@
-"""A real Prometheus scrapes a real daemon that trains two jobs: no query of a
-dashboard or an alert comes back empty."""
+"""A real Prometheus scrapes a real daemon that trains two jobs, with the token
+that its metrics ask for: no query of a dashboard or an alert comes back empty.
+"""
 
 import json
 import os
 import pathlib
 import re
+import secrets
 import signal
 import subprocess
 import sys
 import unittest
+import urllib.error
 import urllib.parse
 import urllib.request
 
@@ -30,9 +33,12 @@ ALLOWED_EMPTY = {
     "alert PcieLinkDegraded": "the link's generation and width are NVML's"}
 
 
-def fetch(address, path, **arguments):
+def fetch(address, path, token="", **arguments):
     query = urllib.parse.urlencode(arguments)
-    with urllib.request.urlopen(f"http://{address}{path}?{query}") as answer:
+    request = urllib.request.Request(
+        f"http://{address}{path}?{query}",
+        headers={"Authorization": f"Bearer {token}"} if token else {})
+    with urllib.request.urlopen(request) as answer:
         return answer.read().decode()
 
 
@@ -60,12 +66,16 @@ def alert_queries(rules):
 
 
 class Prometheus:
-    """Over the committed configuration, but for addresses and intervals."""
+    """Over the committed configuration, but for addresses, intervals and the
+    token."""
 
-    def __init__(self, folder, target):
+    def __init__(self, folder, target, token_file):
         folder.mkdir()
         config = (DEPLOY / "prometheus/prometheus.yml").read_text()
         for old, new in (('["127.0.0.1:9464"]', f'["{target}"]'),
+                         ("honor_labels: true",
+                          "honor_labels: true\n    authorization:\n"
+                          f"      credentials_file: {token_file}"),
                          ("scrape_interval: 15s", "scrape_interval: 1s"),
                          ("evaluation_interval: 15s",
                           "evaluation_interval: 1s")):
@@ -113,13 +123,18 @@ class DashboardsTest(unittest.TestCase):
         self.scratch = self.enterContext(harness.Scratch())
         self.scratch.make_model("model")
         self.scratch.make_data("train.jsonl", count=40)
+        self.token = secrets.token_hex(32)
+        token_file = self.scratch.folder / "metrics.token"
+        token_file.touch(mode=0o600)
+        token_file.write_text(self.token + "\n")
         self.daemon = self.scratch.daemon(
-            metrics_listen="127.0.0.1:0", link_gbps=5)
+            metrics_listen="127.0.0.1:0", metrics_token_file=token_file,
+            link_gbps=5)
         self.daemon.start()
         self.metrics = re.search(r"metrics on (127\.0\.0\.1:\d+)",
                                  self.daemon.log_path.read_text())[1]
         self.prometheus = Prometheus(self.scratch.folder / "prometheus",
-                                     self.metrics)
+                                     self.metrics, token_file)
         self.addCleanup(self.prometheus.stop)
         # A rate needs what was before the first job.
         harness.wait_until(
@@ -134,9 +149,12 @@ class DashboardsTest(unittest.TestCase):
         os.kill(self.daemon.worker("1"), signal.SIGKILL)
         return jobs
 
+    def page(self):
+        return fetch(self.metrics, "/metrics", self.token)
+
     def values(self, name):
         """{labels: value} of one scrape."""
-        page = fetch(self.metrics, "/metrics")
+        page = self.page()
         return {labels: float(value) for labels, value in re.findall(
             rf"^{name}({{.*}})? (\S+)$", page, re.M)}
 
@@ -170,7 +188,10 @@ class DashboardsTest(unittest.TestCase):
         self.check_ledger()
 
     def check_promtool(self):
-        page = fetch(self.metrics, "/metrics")
+        with self.assertRaises(urllib.error.HTTPError) as refused:
+            fetch(self.metrics, "/metrics")
+        self.assertEqual(refused.exception.code, 401)
+        page = self.page()
         done = subprocess.run(["promtool", "check", "metrics"], input=page,
                               text=True, capture_output=True, check=False)
         self.assertEqual((done.returncode, done.stdout, done.stderr),
@@ -196,7 +217,7 @@ class DashboardsTest(unittest.TestCase):
         except harness.Failure:
             devices = self.daemon.client("device", check=False).stdout
             self.fail(f"idle before: {idle}\n{devices}\n"
-                      f"{fetch(self.metrics, '/metrics')}\n"
+                      f"{self.page()}\n"
                       f"{self.daemon.tail()}")
         bubbles = sums("roundhouse_device_time_seconds_total", state="bubble")
         causes = sums("roundhouse_device_bubble_seconds_total")
