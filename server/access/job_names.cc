@@ -69,13 +69,17 @@ WeightsName ParseWeightsName(const std::string& name) {
   return parsed;
 }
 
+absl::Status NoSuchJob(const std::string& name) {
+  return absl::NotFoundError(absl::StrCat("there is no job \"", name, "\""));
+}
+
 absl::StatusOr<JobRecord> FindJob(const JobStore& store,
                                   const std::string& name) {
   auto job = store.Get(name);
   if (job.ok()) return job;
   ASSIGN_OR_RETURN(const auto id, store.FindOutputName(name));
   if (id.has_value()) return store.Get(*id);
-  return absl::NotFoundError(absl::StrCat("there is no job \"", name, "\""));
+  return NoSuchJob(name);
 }
 
 }  // namespace roundhouse

@@ -33,6 +33,9 @@ struct WeightsName {
 };
 WeightsName ParseWeightsName(const std::string& name);
 
+// NOT_FOUND, of a name that FindJob does not find.
+absl::Status NoSuchJob(const std::string& name);
+
 // A job by its id, or the newest of that output_name.  NOT_FOUND.
 absl::StatusOr<JobRecord> FindJob(const JobStore& store,
                                   const std::string& name);

@@ -117,13 +117,24 @@ absl::StatusOr<std::string> WeightNames::ResolvePath(
   ASSIGN_OR_RETURN(std::optional<std::string> upload,
                    uploads_.Resolve(field, path, kind, user));
   if (upload.has_value()) return *std::move(upload);
-  ASSIGN_OR_RETURN(std::string found, Resolve(field, path, kind, user));
-  const absl::Status may = MayUsePath(field, found, user);
-  if (absl::IsNotFound(may)) {
-    const absl::Status none =
-        roots_.NotThere(field, path, RootsOf(user.caller, user.role));
-    return WithNearest(roots_, path, user, none);
+  return Resolve(field, path, kind, user);
+}
+
+absl::StatusOr<std::string> WeightNames::ResolveBelow(
+    const std::string& field, const std::string& path, PathKind kind,
+    const NameUser& user) const {
+  const MayUseRoot roots = RootsOf(user.caller, user.role);
+  const auto found = roots_.Resolve(field, path, kind, roots);
+  absl::StatusOr<std::string> there = found;
+  if (ErrorReason(found.status()) == FieldReason::kInvalidValue) {
+    there = roots_.Resolve(
+        field, path,
+        kind == PathKind::kFile ? PathKind::kDirectory : PathKind::kFile,
+        roots);
   }
+  if (!there.ok()) return found;
+  const absl::Status may = MayUsePath(field, *there, user);
+  if (absl::IsNotFound(may)) return roots_.NotThere(field, path, roots);
   RETURN_IF_ERROR(may);
   return found;
 }
@@ -138,8 +149,7 @@ absl::StatusOr<std::string> WeightNames::Resolve(const std::string& field,
   if (kind == PathKind::kModelConfig) {
     return ResolveModel(field, path, HubNeed::kConfig, user);
   }
-  auto found =
-      roots_.Resolve(field, path, kind, RootsOf(user.caller, user.role));
+  auto found = ResolveBelow(field, path, kind, user);
   return IsMissing(found.status())
              ? WithNearest(roots_, path, user, found.status())
              : found;
@@ -148,7 +158,7 @@ absl::StatusOr<std::string> WeightNames::Resolve(const std::string& field,
 absl::StatusOr<std::string> WeightNames::ResolveJob(
     const std::string& field, const std::string& path,
     const NameUser& user) const {
-  auto job = FindJob(path.substr(sizeof(kJobPrefix) - 1));
+  auto job = FindJobFor(path.substr(sizeof(kJobPrefix) - 1), user);
   if (job.ok()) RETURN_IF_ERROR(MayUse(field, *job, user));
   const bool checkpoint = field == "resume_from_checkpoint";
   const std::string found = !job.ok()    ? ""
@@ -168,25 +178,24 @@ absl::StatusOr<std::string> WeightNames::ResolveJob(
 absl::StatusOr<std::string> WeightNames::ResolveModel(
     const std::string& field, const std::string& name, HubNeed need,
     const NameUser& user) const {
-  const MayUseRoot may = RootsOf(user.caller, user.role);
   if (hub_.Contains(name)) {
     ASSIGN_OR_RETURN(const std::string cached, hub_.Resolve(field, name, need));
-    return roots_.Resolve(field, cached, PathKind::kDirectory, may);
+    return ResolveBelow(field, cached, PathKind::kDirectory, user);
   }
-  auto found = roots_.Resolve(field, name, PathKind::kDirectory, may);
+  auto found = ResolveBelow(field, name, PathKind::kDirectory, user);
   if (!IsMissing(found.status())) return found;
   const absl::Status nearest = WithNearest(roots_, name, user, found.status());
   const auto hub_name = HubCache::ParseName(name);
   if (!hub_name.has_value()) return nearest;
   // "models/tiny" beside other models is no id on the hub.
   const std::string folder = name.substr(0, name.find('/'));
-  if (roots_.Resolve(field, folder, PathKind::kDirectory, may).ok()) {
+  if (ResolveBelow(field, folder, PathKind::kDirectory, user).ok()) {
     return nearest;
   }
   const auto cached = hub_.Find(field, *hub_name, need);
   // A folder of the cache may be a project's.
   if (cached.ok()) {
-    return roots_.Resolve(field, *cached, PathKind::kDirectory, may);
+    return ResolveBelow(field, *cached, PathKind::kDirectory, user);
   }
   if (!IsMissing(cached.status())) return cached;
   if (nearest != found.status()) return nearest;
@@ -239,12 +248,20 @@ absl::StatusOr<JobRecord> WeightNames::FindJob(const std::string& name) const {
   return roundhouse::FindJob(store_, name);
 }
 
+absl::StatusOr<JobRecord> WeightNames::FindJobFor(const std::string& name,
+                                                  const NameUser& user) const {
+  auto job = FindJob(name);
+  const bool hidden = job.ok() && !JobNumber(name).has_value() &&
+                      user.caller.RoleIn(job->project) == Role::kNone;
+  return hidden ? NoSuchJob(name) : std::move(job);
+}
+
 absl::StatusOr<NamedWeights> WeightNames::FindWeights(
     const std::string& field, const std::string& name, PathKind kind,
     const NameUser& user) const {
   const WeightsName parsed = ParseWeightsName(name);
   const bool is_job = parsed.must_be_job || JobNumber(parsed.job).has_value();
-  auto job = FindJob(parsed.job);
+  auto job = FindJobFor(parsed.job, user);
   if (job.ok() && !parsed.project.empty() && parsed.project != job->project) {
     job = absl::NotFoundError(absl::StrCat("there is no job \"", parsed.job,
                                            "\" in project ", parsed.project));

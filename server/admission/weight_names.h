@@ -63,6 +63,10 @@ class WeightNames {
 
   // A job by its id, or the newest of that output_name.  NOT_FOUND.
   absl::StatusOr<JobRecord> FindJob(const std::string& name) const;
+  // The same for `user`: an output name of others is none to him, while an id
+  // is theirs (MayUse tells).
+  absl::StatusOr<JobRecord> FindJobFor(const std::string& name,
+                                       const NameUser& user) const;
   // What a name of trained weights means: a job's id or output name (its
   // output), either with "/checkpoint-40" behind it, or a path as ResolvePath
   // has it.  An output's name that `user` may not use is no job's to him.
@@ -83,6 +87,12 @@ class WeightNames {
   absl::StatusOr<std::string> Resolve(const std::string& field,
                                       const std::string& path, PathKind kind,
                                       const NameUser& user) const;
+  // Beneath the data roots.  What `user` is not told of is not there, whatever
+  // it is.
+  absl::StatusOr<std::string> ResolveBelow(const std::string& field,
+                                           const std::string& path,
+                                           PathKind kind,
+                                           const NameUser& user) const;
   absl::StatusOr<std::string> ResolveModel(const std::string& field,
                                            const std::string& name,
                                            HubNeed need,

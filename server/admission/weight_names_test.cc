@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_replace.h"
 #include "gtest/gtest.h"
 #include "server/access/accounts.h"
 #include "server/admission/admission_test_fixture.h"
@@ -237,9 +238,8 @@ TEST_F(OthersNamesTest, WhatAJobMadeIsItsProjectsHoweverItIsNamed) {
     const auto found =
         names().ResolvePath("f", path, kind, In("speech", Role::kMember));
     EXPECT_FALSE(found.ok()) << path;
-    // By a job's name he is told; by a path not even that it is there.
-    EXPECT_EQ(absl::IsPermissionDenied(found.status()),
-              absl::StartsWith(path, "job:"))
+    // By a job's id he is told; by another name not even that it is there.
+    EXPECT_EQ(absl::IsPermissionDenied(found.status()), path == "job:job-1")
         << path << ": " << found.status();
     const bool outside = absl::StrContains(path, "/data/..");
     const bool folder =
@@ -299,6 +299,23 @@ TEST_F(OthersNamesTest, TheHubsCacheHasRootsToo) {
   }
 }
 
+// A stranger asks for a file where a folder is, and the other way round.
+TEST_F(OthersNamesTest, WhatAnothersPathIsIsNotTold) {
+  const NameUser stranger = In("speech", Role::kMember);
+  const std::vector<std::pair<std::string, PathKind>> paths = {
+      {"out", PathKind::kFile},
+      {output_, PathKind::kFile},
+      {output_ + "/config.json", PathKind::kDirectory},
+      {output_ + "/config.json", PathKind::kModel}};
+  for (const auto& [path, kind] : paths) {
+    const auto found = names().ResolvePath("f", path, kind, stranger);
+    EXPECT_TRUE(Says(found.status(), "does not exist")) << found.status();
+    const auto told =
+        names().ResolvePath("f", path, kind, In("vision", Role::kMember));
+    EXPECT_TRUE(Says(told.status(), "is not a ")) << told.status();
+  }
+}
+
 TEST_F(OthersNamesTest, AViewerLooksAndMakesNothingOfIt) {
   const NameUser looks = In("vision", Role::kViewer, Role::kViewer);
   const NameUser takes = In("vision", Role::kViewer, Role::kMember);
@@ -314,8 +331,8 @@ TEST_F(OthersNamesTest, WeightsByEveryWayToWriteAJob) {
   const NameUser stranger = In("speech", Role::kMember);
   const NameUser member = In("vision", Role::kMember);
   for (const char* name :
-       {"job-1", "job:job-1", "job:out", "job:out/checkpoint-4",
-        "job-1/checkpoints/4", "projects/vision/fineTuningJobs/job-1",
+       {"job-1", "job:job-1", "job-1/checkpoints/4", "job:job-1/checkpoint-4",
+        "projects/vision/fineTuningJobs/job-1",
         "projects/vision/fineTuningJobs/job-1/checkpoints/4"}) {
     const auto no =
         names().FindWeights("source", name, PathKind::kModel, stranger);
@@ -323,6 +340,20 @@ TEST_F(OthersNamesTest, WeightsByEveryWayToWriteAJob) {
     EXPECT_TRUE(
         names().FindWeights("source", name, PathKind::kModel, member).ok())
         << name;
+  }
+  // An output's name is not told to be a job's.
+  for (const std::string end : {"", "/checkpoint-4"}) {
+    const auto hidden = names().FindWeights("source", "job:out" + end,
+                                            PathKind::kModel, stranger);
+    const auto nowhere = names().FindWeights("source", "job:put" + end,
+                                             PathKind::kModel, stranger);
+    EXPECT_TRUE(absl::IsNotFound(hidden.status())) << hidden.status();
+    EXPECT_EQ(absl::StrReplaceAll(hidden.status().message(), {{"out", "put"}}),
+              nowhere.status().message());
+    EXPECT_TRUE(
+        names()
+            .FindWeights("source", "job:out" + end, PathKind::kModel, member)
+            .ok());
   }
   const auto wrong =
       names().FindWeights("source", "projects/speech/fineTuningJobs/job-1",
@@ -379,13 +410,13 @@ TEST_F(OthersNamesTest, AnAdaptersBaseIsAskedForToo) {
   const NameUser stranger = In("speech", Role::kMember);
   const auto sampled =
       OpenNamedSample(names(), admission_->roots(), "adapter", stranger);
-  EXPECT_TRUE(Says(sampled.status(), "in which you have no role"))
+  EXPECT_TRUE(Says(sampled.status(), "there is no job \"out\""))
       << sampled.status();
   const auto exported = admission_->exports().Plan({.caller = stranger.caller,
                                                     .source = "adapter",
                                                     .kind = ExportKind::kMerged,
                                                     .output = "mine"});
-  EXPECT_TRUE(Says(exported.status(), "in which you have no role"))
+  EXPECT_TRUE(Says(exported.status(), "there is no job \"out\""))
       << exported.status();
 }
 

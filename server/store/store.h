@@ -158,7 +158,8 @@ class JobStore {
   // The id of the newest job of that output_name; "" is nobody's.
   absl::StatusOr<std::optional<std::string>> FindOutputName(
       const std::string& name) const;
-  // kInvalidArgument naming the job that has it; Create checks the same.
+  // kInvalidArgument: a job has it, which may be a stranger's and is not named;
+  // Create checks the same.
   absl::Status CheckOutputName(const std::string& name) const;
   // The id of the job that has this uid.
   absl::StatusOr<std::optional<std::string>> FindUid(

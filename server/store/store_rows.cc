@@ -133,8 +133,8 @@ absl::Status OutputNameIsFree(Database* db, const std::string& name) {
   if (number == 0) return absl::OkStatus();
   return FieldError(
       FieldReason::kInvalidValue, "output_name",
-      absl::StrCat("\"", name, "\" is taken by ", NameOfJob(number),
-                   "; give another output_name"));
+      absl::StrCat("\"", name,
+                   "\" is taken by another job; give another output_name"));
 }
 
 }  // namespace roundhouse

@@ -357,7 +357,7 @@ TEST_F(StoreTest, AnOutputNameBelongsToOneJob) {
     EXPECT_EQ(ErrorField(status), "output_name");
     EXPECT_TRUE(absl::StrContains(
         std::string(status.message()),
-        "\"first\" is taken by job-1; give another output_name"))
+        "\"first\" is taken by another job; give another output_name"))
         << status;
   }
   EXPECT_EQ(store_->List({}, std::nullopt, 1000)->jobs.size(), 601u);

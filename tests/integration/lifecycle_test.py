@@ -363,7 +363,7 @@ class SubmitTest(LifecycleTest):
         spec = self.daemon.wait(first)["resolved_spec"]
         path = self.scratch.folder / "job.yaml"
         for name, message in (
-                ("mine", f'"mine" is taken by {first}; give another '
+                ("mine", '"mine" is taken by another job; give another '
                  "output_name"),
                 ("job-77", '"job-77" is kept for the job of that id'),
                 ("job-007", '"job-007" is kept')):

@@ -15,11 +15,12 @@ import unittest
 import urllib.request
 
 import grpc
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf import message_factory
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
 import harness
+import reflection
 
 SPEC = {"model_name_or_path": "model", "dataset": "train.jsonl",
         "max_length": 16, "batch_size": 4, "micro_batch_size": 2,
@@ -437,8 +438,8 @@ class TlsTest(unittest.TestCase):
         with grpc.secure_channel(
                 f"localhost:{self.port}",
                 grpc.ssl_channel_credentials(roots)) as channel:
-            pool = reflected(channel, "roundhouse.v1.SystemService")
-            service = pool.FindServiceByName("roundhouse.v1.SystemService")
+            service = reflection.services(
+                channel, ["roundhouse.v1.SystemService"])[0]
             method = service.FindMethodByName("GetServer")
             request = message_factory.GetMessageClass(method.input_type)
             response = message_factory.GetMessageClass(method.output_type)
@@ -500,48 +501,6 @@ class TlsTest(unittest.TestCase):
                 if name.endswith("tls/key.pem"):
                     continue
                 self.assertNotIn(part, text, name)
-
-
-# grpc.reflection.v1alpha, as much of it as is asked here.
-REFLECTION = descriptor_pb2.FileDescriptorProto(
-    name="reflection.proto", package="reflected", syntax="proto3",
-    message_type=[
-        {"name": "Request", "field": [
-            {"name": "file_containing_symbol", "number": 4, "type": 9,
-             "label": 1}]},
-        {"name": "Files", "field": [
-            {"name": "files", "number": 1, "type": 12, "label": 3}]},
-        {"name": "Response", "field": [
-            {"name": "files", "number": 4, "type": 11, "label": 1,
-             "type_name": ".reflected.Files"}]}])
-
-
-def reflected(channel, symbol):
-    """A pool with the file of `symbol` and all that it imports, as the server
-    tells it."""
-    own = descriptor_pool.DescriptorPool()
-    own.Add(REFLECTION)
-    request, response = (message_factory.GetMessageClass(
-        own.FindMessageTypeByName(f"reflected.{name}"))
-        for name in ("Request", "Response"))
-    ask = channel.stream_stream(
-        "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
-        request_serializer=request.SerializeToString,
-        response_deserializer=response.FromString)
-    answer = next(iter(ask(iter([request(file_containing_symbol=symbol)]),
-                           timeout=30)))
-    files = [descriptor_pb2.FileDescriptorProto.FromString(data)
-             for data in answer.files.files]
-    pool = descriptor_pool.DescriptorPool()
-    added = set()
-    while len(added) < len(files):
-        before = len(added)
-        for file in files:
-            if file.name not in added and added.issuperset(file.dependency):
-                pool.Add(file)
-                added.add(file.name)
-        assert len(added) > before, "imports that are not there"
-    return pool
 
 
 if __name__ == "__main__":
