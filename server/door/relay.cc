@@ -12,16 +12,6 @@ namespace {
 // Reads in a row, so that no connection holds up the others.
 constexpr int kReadsInARow = 4;
 
-// Takes what is there, at most kRelayBytes.  False: the other side is gone.
-bool Read(ByteStream& from, std::string& to, bool& dry) {
-  char buffer[kRelayBytes];
-  size_t bytes = 0;
-  const bool there = from.Read(buffer, sizeof(buffer), &bytes);
-  to.assign(buffer, bytes);
-  dry = bytes == 0;
-  return there;
-}
-
 // False: the system has no memory for it, or no more watches for this user.
 bool Register(int epoll, int fd, uint64_t key, uint32_t events, int change) {
   struct epoll_event event = {};
@@ -60,15 +50,23 @@ Relay::~Relay() {
   // Closing takes them out of the epoll.
 }
 
-bool Relay::Write(ByteStream& to, Pending& pending, size_t limit) {
-  while (pending.written < limit) {
-    size_t bytes = 0;
-    const bool there =
-        to.Write(absl::string_view(pending.bytes)
-                     .substr(pending.written, limit - pending.written),
-                 &bytes);
-    if (!there || bytes == 0) return there;
-    pending.written += bytes;
+void Relay::Pending::Keep(absl::string_view rest) {
+  if (!empty() && rest.end() == this->rest().end()) {
+    written_ = bytes_.size() - rest.size();
+  } else {
+    bytes_.assign(rest.data(), rest.size());
+    written_ = 0;
+  }
+  if (empty()) *this = {};
+}
+
+bool Relay::Write(ByteStream& to, absl::string_view& bytes, size_t limit) {
+  while (limit > 0) {
+    size_t taken = 0;
+    const bool there = to.Write(bytes.substr(0, limit), &taken);
+    if (!there || taken == 0) return there;
+    bytes.remove_prefix(taken);
+    limit -= taken;
   }
   return true;
 }
@@ -118,54 +116,57 @@ void Relay::ForgetRequest(uint32_t stream) {
 }
 
 Relay::Flow Relay::PassUp(absl::Time now) {
-  for (int i = 0; i < kReadsInARow; ++i) {
-    bool dry = false;
-    if (up_.left() == 0) {
-      if (!Read(*ends_.client, up_.bytes, dry)) return Flow::kOver;
-      if (dry) return Flow::kDry;
+  char buffer[kRelayBytes];
+  size_t read = kRelayBytes;
+  // Less than asked for: there was no more, and epoll says when there is.
+  for (int i = 0; i < kReadsInARow && read == kRelayBytes; ++i) {
+    absl::string_view bytes = up_.rest();
+    if (bytes.empty()) {
+      if (!ends_.client->Read(buffer, kRelayBytes, &read)) return Flow::kOver;
+      bytes = absl::string_view(buffer, read);
     }
-    admitted_ += frames_.Follow(absl::string_view(up_.bytes).substr(admitted_),
+    admitted_ += frames_.Follow(bytes.substr(admitted_),
                                 [this, now](const Http2Frame& frame) {
                                   return AdmitFrame(frame, now);
                                 });
     if (misbehaves_) return Flow::kOver;
-    waits_ = admitted_ < up_.bytes.size();
-    if (!Write(server_, up_, admitted_)) return Flow::kOver;
-    if (up_.left() > 0) return Flow::kDry;
-    // Less than asked for: there was no more, and epoll says when there is.
-    const bool all = up_.bytes.size() < kRelayBytes;
-    up_ = {};
-    admitted_ = 0;
-    if (all) return Flow::kDry;
+    waits_ = admitted_ < bytes.size();
+    const size_t before = bytes.size();
+    if (!Write(server_, bytes, admitted_)) return Flow::kOver;
+    admitted_ -= before - bytes.size();
+    up_.Keep(bytes);
+    if (!up_.empty()) break;
   }
   return Flow::kDry;
 }
 
 Relay::Flow Relay::PassDown(absl::Time now) {
+  char buffer[kRelayBytes];
+  size_t read = kRelayBytes;
   // Nobody says so again of a server that is gone.
-  for (int i = 0; i < kReadsInARow || server_gone_; ++i) {
-    bool dry = false;
-    if (down_.left() == 0) {
+  for (int i = 0; server_gone_ || (i < kReadsInARow && read == kRelayBytes);
+       ++i) {
+    absl::string_view bytes = down_.rest();
+    if (bytes.empty()) {
       took_at_ = now;
-      if (!Read(server_, down_.bytes, dry)) return Flow::kOver;
-      if (dry) return Flow::kDry;
+      if (!server_.Read(buffer, kRelayBytes, &read)) return Flow::kOver;
+      if (read == 0) break;
+      bytes = absl::string_view(buffer, read);
     }
-    const size_t before = down_.written;
-    if (!Write(*ends_.client, down_, down_.bytes.size())) return Flow::kOver;
-    if (down_.written > before) took_at_ = now;
-    if (down_.left() > 0) return Flow::kDry;
-    const bool all = down_.bytes.size() < kRelayBytes;
-    down_ = {};
-    if (all && !server_gone_) return Flow::kDry;
+    const size_t before = bytes.size();
+    if (!Write(*ends_.client, bytes, bytes.size())) return Flow::kOver;
+    if (bytes.size() < before) took_at_ = now;
+    down_.Keep(bytes);
+    if (!down_.empty()) break;
   }
   return Flow::kDry;
 }
 
 // Each end is watched for what can be done with it now.
 bool Relay::Watch() {
-  const bool reads = up_.left() == 0 && !server_gone_;
+  const bool reads = up_.empty() && !server_gone_;
   const bool writes =
-      down_.left() > 0 || (reads && ends_.client->reads_by_writing());
+      !down_.empty() || (reads && ends_.client->reads_by_writing());
   const uint32_t client =
       (reads ? uint32_t{EPOLLIN} : 0) | (writes ? uint32_t{EPOLLOUT} : 0);
   if (client != client_events_) {
@@ -176,8 +177,8 @@ bool Relay::Watch() {
     }
   }
   if (server_gone_) return !unwatched_;
-  const bool blocked = up_.written < admitted_;
-  const uint32_t server = (down_.left() == 0 ? uint32_t{EPOLLIN} : 0) |
+  const bool blocked = admitted_ > 0;
+  const uint32_t server = (down_.empty() ? uint32_t{EPOLLIN} : 0) |
                           (blocked ? uint32_t{EPOLLOUT} : 0);
   if (server != server_events_) {
     server_events_ = server;
@@ -192,7 +193,7 @@ bool Relay::Watch() {
 bool Relay::OnClient(bool hung_up, absl::Time now) {
   // Nobody is there to be answered: its calls are cancelled.
   if (hung_up) return false;
-  if (down_.left() > 0 && PassDown(now) == Flow::kOver) return false;
+  if (!down_.empty() && PassDown(now) == Flow::kOver) return false;
   return OnTime(now);
 }
 
@@ -202,8 +203,8 @@ bool Relay::OnServer(bool hung_up, absl::Time now) {
     server_gone_ = true;
     (void)Register(epoll_, ends_.server.get(), 0, 0, EPOLL_CTL_DEL);
   }
-  if (down_.left() == 0 && PassDown(now) == Flow::kOver) return false;
-  if (up_.left() > 0) return OnTime(now);
+  if (down_.empty() && PassDown(now) == Flow::kOver) return false;
+  if (!up_.empty()) return OnTime(now);
   return Watch();
 }
 
@@ -219,7 +220,7 @@ bool Relay::Behaves(absl::Time now) const {
       peers_->GivesWay(ends_.grpc, connection_)) {
     return false;
   }
-  return down_.left() == 0 || now - took_at_ <= kDeafClientLimit;
+  return down_.empty() || now - took_at_ <= kDeafClientLimit;
 }
 
 }  // namespace roundhouse

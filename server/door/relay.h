@@ -11,6 +11,7 @@
 #include <memory>
 #include <string>
 
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "base/files/descriptor.h"
 #include "server/door/byte_stream.h"
@@ -60,11 +61,19 @@ class Relay {
   bool Behaves(absl::Time now) const;
 
  private:
-  // Read and not yet written.
-  struct Pending {
-    std::string bytes;
-    size_t written = 0;
-    size_t left() const { return bytes.size() - written; }
+  // Read and not yet written; most of what passes is never in it.
+  class Pending {
+   public:
+    absl::string_view rest() const {
+      return absl::string_view(bytes_).substr(written_);
+    }
+    bool empty() const { return written_ == bytes_.size(); }
+    // `rest` is the end of rest(), or not of this.
+    void Keep(absl::string_view rest);
+
+   private:
+    std::string bytes_;
+    size_t written_ = 0;
   };
   enum class Flow { kDry, kOver };  // nothing more now, nothing more ever
 
@@ -74,8 +83,9 @@ class Relay {
   // False: too much of them.
   bool CountRequest(const Http2Frame& frame);
   void ForgetRequest(uint32_t stream);
-  // False: the other side is gone.  Else as much as it takes now.
-  static bool Write(ByteStream& to, Pending& pending, size_t limit);
+  // False: the other side is gone.  Else as many of the first `limit` bytes as
+  // it takes now are taken off.
+  static bool Write(ByteStream& to, absl::string_view& bytes, size_t limit);
   // False: an end can't be watched, so nothing more would pass.
   bool Watch();
 
@@ -98,7 +108,7 @@ class Relay {
   bool waits_ = false;
   bool server_gone_ = false;
   Pending up_;
-  size_t admitted_ = 0;  // bytes of up_ that may go on
+  size_t admitted_ = 0;  // bytes of up_'s rest that may go on
   Pending down_;
   absl::Time took_at_;  // when the client last took bytes, or there were none
   uint32_t client_events_ = 0;

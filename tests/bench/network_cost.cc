@@ -7,11 +7,13 @@
 //
 //   network_cost [--calls=N] [--mib=N] [--runs=N] [--folder=DIR]
 //
-// Beside each stream stands the rate at which the same bytes are written to a
-// file in DIR and synced, which an upload has to do as well.
+// CPU seconds are of both sides, for a GiB.  Beside each stream stands the rate
+// at which the same bytes are written to a file in DIR and synced, which an
+// upload has to do as well.
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -72,6 +74,15 @@ double CpuSeconds(pid_t process) {
     }
   }
   return ticks / static_cast<double>(sysconf(_SC_CLK_TCK));
+}
+
+// Of this process, or of the children that it has awaited.
+double OwnCpuSeconds(int whose) {
+  struct rusage use = {};
+  ROUNDHOUSE_CHECK(getrusage(whose, &use) == 0);
+  return static_cast<double>(use.ru_utime.tv_sec + use.ru_stime.tv_sec) +
+         1e-6 *
+             static_cast<double>(use.ru_utime.tv_usec + use.ru_stime.tv_usec);
 }
 
 // What the daemon's log says behind `words`, once it does.
@@ -169,9 +180,16 @@ class DiscardService final : public grpc::CallbackGenericService {
   _exit(0);
 }
 
-// Seconds of a stream of `bytes` to that server.
-absl::StatusOr<double> StreamSeconds(const std::string& tls, int port,
-                                     const std::string& data) {
+// What a transfer took, of both sides.
+struct TransferCost {
+  double seconds = 0;
+  double cpu_seconds = 0;
+};
+
+// A stream of `data` to that server, which is the process `discard`.
+absl::StatusOr<TransferCost> MeasureStream(const std::string& tls, int port,
+                                           pid_t discard,
+                                           const std::string& data) {
   grpc::SslCredentialsOptions options;
   options.pem_root_certs = Contents(tls + "/certificate.pem");
   grpc::ChannelArguments arguments;
@@ -181,6 +199,7 @@ absl::StatusOr<double> StreamSeconds(const std::string& tls, int port,
                                 grpc::SslCredentials(options), arguments));
   grpc::CompletionQueue queue;
   grpc::ClientContext context;
+  const double before = OwnCpuSeconds(RUSAGE_SELF) + CpuSeconds(discard);
   const int64_t start_ns = MonotonicNs();
   const auto stream = stub.PrepareCall(&context, "/bench/Discard", &queue);
   const auto wait = [&queue] {
@@ -202,7 +221,9 @@ absl::StatusOr<double> StreamSeconds(const std::string& tls, int port,
   stream->Finish(&status, nullptr);
   if (!wait()) return absl::InternalError("the stream has no status");
   RETURN_IF_ERROR(FromGrpc("the stream", status));
-  return 1e-9 * static_cast<double>(MonotonicNs() - start_ns);
+  return TransferCost{
+      1e-9 * static_cast<double>(MonotonicNs() - start_ns),
+      OwnCpuSeconds(RUSAGE_SELF) + CpuSeconds(discard) - before};
 }
 
 absl::StatusOr<double> DiskSeconds(const std::string& path,
@@ -220,20 +241,24 @@ absl::StatusOr<double> DiskSeconds(const std::string& path,
   return 1e-9 * static_cast<double>(MonotonicNs() - start_ns);
 }
 
-absl::StatusOr<double> UploadSeconds(const Options& options,
-                                     const client::ServerAddress& server,
-                                     const std::string& file,
-                                     const std::string& name) {
+absl::StatusOr<TransferCost> MeasureUpload(const Options& options,
+                                           const client::ServerAddress& server,
+                                           pid_t daemon,
+                                           const std::string& file,
+                                           const std::string& name) {
   setenv("ROUNDHOUSE_SERVER", server.target.c_str(), 1);
   setenv("ROUNDHOUSE_FINGERPRINT", server.tls.fingerprint.c_str(), 1);
   setenv("ROUNDHOUSE_TOKEN", server.tls.token.c_str(), 1);
+  const double before = OwnCpuSeconds(RUSAGE_CHILDREN) + CpuSeconds(daemon);
   const int64_t start_ns = MonotonicNs();
   ASSIGN_OR_RETURN(const auto process,
                    Process::Start({options.root + "/client/roundhouse",
                                    "upload", file, "--name=" + name},
                                   options.folder + "/upload.log"));
   RETURN_IF_ERROR(process->Await());
-  return 1e-9 * static_cast<double>(MonotonicNs() - start_ns);
+  return TransferCost{
+      1e-9 * static_cast<double>(MonotonicNs() - start_ns),
+      OwnCpuSeconds(RUSAGE_CHILDREN) + CpuSeconds(daemon) - before};
 }
 
 // Random, so that no two uploads share anything.
@@ -248,26 +273,33 @@ std::string RandomData(size_t bytes, uint64_t seed) {
 }
 
 absl::Status MeasureUploads(const Options& options,
-                            const client::ServerAddress& server, int port) {
+                            const client::ServerAddress& server, pid_t daemon,
+                            int port, pid_t discard) {
   const std::string tls = options.folder + "/state/tls";
   const auto mib = static_cast<double>(options.mib);
-  std::printf("\n%-10s %16s %16s %16s %8s\n", "run", "stream (MiB/s)",
-              "disk (MiB/s)", "upload (MiB/s)", "ratio");
+  const double gib = mib / 1024;
+  std::printf("\n%-6s %15s %13s %15s %7s %15s %15s %7s\n", "run",
+              "stream, MiB/s", "disk, MiB/s", "upload, MiB/s", "ratio",
+              "stream, CPU s", "upload, CPU s", "ratio");
   std::vector<double> ratios;
   for (int64_t run = 0; run < options.runs; ++run) {
     const std::string data = RandomData(static_cast<size_t>(options.mib) << 20,
                                         static_cast<uint64_t>(run) + 1);
     const std::string file = options.folder + "/data.jsonl";
     ASSIGN_OR_RETURN(const double disk, DiskSeconds(file, data));
-    ASSIGN_OR_RETURN(const double stream, StreamSeconds(tls, port, data));
-    ASSIGN_OR_RETURN(
-        const double upload,
-        UploadSeconds(options, server, file, absl::StrCat("data-", run)));
-    ratios.push_back(stream / upload);
-    std::printf("%-10ld %16.0f %16.0f %16.0f %8.2f\n", static_cast<long>(run),
-                mib / stream, mib / disk, mib / upload, ratios.back());
+    ASSIGN_OR_RETURN(const TransferCost stream,
+                     MeasureStream(tls, port, discard, data));
+    ASSIGN_OR_RETURN(const TransferCost upload,
+                     MeasureUpload(options, server, daemon, file,
+                                   absl::StrCat("data-", run)));
+    ratios.push_back(stream.seconds / upload.seconds);
+    std::printf("%-6ld %15.0f %13.0f %15.0f %7.2f %15.2f %15.2f %7.2f\n",
+                static_cast<long>(run), mib / stream.seconds, mib / disk,
+                mib / upload.seconds, ratios.back(), stream.cpu_seconds / gib,
+                upload.cpu_seconds / gib,
+                upload.cpu_seconds / stream.cpu_seconds);
   }
-  std::printf("median %64.2f\n", Summarize(ratios).median);
+  std::printf("median %53.2f\n", Summarize(ratios).median);
   return absl::OkStatus();
 }
 
@@ -331,7 +363,8 @@ absl::Status Run(const Options& options) {
   ASSIGN_OR_RETURN(const CallCost tls,
                    MeasureCalls(network, daemon->pid(), options.calls));
   Print("TLS and a token", tls, base);
-  const absl::Status uploads = MeasureUploads(options, network, port);
+  const absl::Status uploads =
+      MeasureUploads(options, network, daemon->pid(), port, discard);
   kill(discard, SIGKILL);
   daemon->Signal(SIGTERM);
   RETURN_IF_ERROR(uploads);
