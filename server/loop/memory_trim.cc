@@ -44,6 +44,9 @@ int64_t Trim() {
 
 MemoryTrim::MemoryTrim(absl::Duration interval)
     : interval_(interval), kept_bytes_(UnusedRamBytes()) {
+  // What it can't set it does without.
+  (void)mallopt(M_TRIM_THRESHOLD, kFreeTopBytes);
+  (void)mallopt(M_MMAP_THRESHOLD, kArenaAllocationBytes);
   thread_ = std::thread([this] { Loop(); });
 }
 

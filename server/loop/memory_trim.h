@@ -17,6 +17,11 @@ namespace roundhouse {
 inline constexpr absl::Duration kTrimInterval = absl::Seconds(10);
 // What is free and has come since the last time is given back from this on.
 inline constexpr int64_t kWorthTrimmingBytes = 16 << 20;
+// Until then glibc keeps so much free at the end of each arena, and takes what
+// is smaller than the other from arenas: a stream of chunks of 1 MiB would else
+// have the system clear the same pages again for each.
+inline constexpr int kFreeTopBytes = 32 << 20;
+inline constexpr int kArenaAllocationBytes = 4 << 20;
 
 // Memory of this process that is in RAM and no file's or other process's;
 // 0: /proc does not say.
