@@ -12,6 +12,16 @@ _LIB_DIRS = [
     "/usr/lib",
 ]
 
+# Headers that differ by processor lie one folder deeper.
+_HEADER_DIRS = [
+    "/usr/include",
+    "/usr/include/x86_64-linux-gnu",
+    "/usr/include/aarch64-linux-gnu",
+]
+
+def _has_header(ctx, header):
+    return any([ctx.path("%s/%s" % (d, header)).exists for d in _HEADER_DIRS])
+
 def _lib_dir(ctx, lib):
     for d in _LIB_DIRS:
         for ext in [".so", ".a"]:
@@ -22,7 +32,7 @@ def _lib_dir(ctx, lib):
 def _system_repository_impl(ctx):
     out = ['package(default_visibility = ["//visibility:public"])', ""]
     for h in ctx.attr.headers:
-        if not ctx.path("/usr/include/" + h).exists:
+        if not _has_header(ctx, h):
             fail("@%s: /usr/include/%s is missing; apt-get install %s" % (ctx.name, h, ctx.attr.apt))
     for t in ctx.attr.tools:
         path = ctx.which(t)
@@ -39,7 +49,8 @@ def _system_repository_impl(ctx):
         static = []
         for l in libs:
             a = "%s/lib%s.a" % (_lib_dir(ctx, l), l)
-            static.append("-l:lib%s.a" % l if ctx.path(a).exists else "-l" + l)
+            whole = ctx.path(a).exists and not ctx.attr.always_dynamic
+            static.append("-l:lib%s.a" % l if whole else "-l" + l)
         out += [
             "cc_library(",
             "    name = %r," % name,
@@ -57,6 +68,8 @@ system_repository = repository_rule(
         "main": attr.string(default = "roundhouse"),
         "headers": attr.string_list(),
         "libs": attr.string_list_dict(),
+        # The static library needs others that Debian has only as shared ones.
+        "always_dynamic": attr.bool(),
         "deps": attr.string_list_dict(),
         "defines": attr.string_list(),
         "tools": attr.string_list(),

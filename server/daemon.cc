@@ -33,6 +33,8 @@
 #include "server/examination.h"
 #include "server/gpu/gpu_metrics.h"
 #include "server/gpu/gpu_probe.h"
+#include "server/hub/hub_token.h"
+#include "server/hub/model_pulls.h"
 #include "server/jobs/engine.h"
 #include "server/loop/event_loop.h"
 #include "server/loop/memory_trim.h"
@@ -210,6 +212,9 @@ class Daemon {
     RaiseDescriptors();
     RETURN_IF_ERROR(SocketPath(options_.listen).status());
     RETURN_IF_ERROR(CheckPrograms(options_));
+    if (!options_.hub.token_file.empty()) {
+      RETURN_IF_ERROR(ReadHubToken(options_.hub.token_file).status());
+    }
     ASSIGN_OR_RETURN(signals_, BlockSignals());
     ASSIGN_OR_RETURN(state_,
                      StateDirectory::Lock(options_.state_dir, kLockPatience));
@@ -238,6 +243,10 @@ class Daemon {
     for (const std::string& finding : uploads_->findings()) {
       RH_LOG(kError) << "uploads: " << finding;
     }
+    pulls_ = std::make_unique<ModelPulls>(
+        ModelPullsOptions{.hub = options_.hub.address,
+                          .token_file = options_.hub.token_file},
+        uploads_.get());
     if (!options_.sample_log.empty()) {
       ASSIGN_OR_RETURN(samples_, TimingLog::Create(options_.sample_log));
     }
@@ -356,7 +365,8 @@ class Daemon {
                           .sampler = &engine_->sampler(),
                           .planner = planner_.get(),
                           .doctor = doctor_.get(),
-                          .uploads = uploads_.get()}));
+                          .uploads = uploads_.get(),
+                          .pulls = pulls_.get()}));
     return absl::OkStatus();
   }
 
@@ -369,6 +379,10 @@ class Daemon {
       RH_LOG(kInfo) << "serving TLS on " << api_->tls_address()->Text()
                     << ", the certificate's fingerprint is "
                     << tls_->fingerprint();
+    }
+    if (options_.hub.address.has_value()) {
+      RH_LOG(kInfo) << "models are pulled from "
+                    << options_.hub.address->origin().Text();
     }
     if (address.empty()) return;
     RH_LOG(kInfo) << "the status page is http://" << address
@@ -417,6 +431,7 @@ class Daemon {
   std::unique_ptr<JobStore> store_;
   std::unique_ptr<Accounts> accounts_;
   std::unique_ptr<Uploads> uploads_;
+  std::unique_ptr<ModelPulls> pulls_;
   std::unique_ptr<Tokens> tokens_;
   std::unique_ptr<TlsContext> tls_;  // null: none
   std::unique_ptr<TimingLog> samples_;

@@ -221,6 +221,22 @@ absl::Status FillTls(const Settings& settings, DaemonOptions& options) {
   return absl::OkStatus();
 }
 
+absl::Status FillHub(const Settings& settings, DaemonOptions& options) {
+  options.hub.token_file = settings.Get("hub-token-file", "");
+  const std::string url = settings.Get("hub", "");
+  if (url.empty()) {
+    if (options.hub.token_file.empty()) return absl::OkStatus();
+    return Bad("hub-token-file", "is for a hub; --hub=https://HOST names one");
+  }
+  const absl::StatusOr<HubAddress> address = HubAddress::Parse(url);
+  if (!address.ok()) {
+    return Bad("hub", absl::StrCat(QuotedValue(url), ": ",
+                                   address.status().message()));
+  }
+  options.hub.address = *address;
+  return absl::OkStatus();
+}
+
 absl::Status FillDevices(const Settings& settings, DaemonOptions& options) {
   const std::string devices = settings.Get("devices", "cpu:4");
   if (absl::StartsWith(devices, "cuda")) {
@@ -372,6 +388,12 @@ constexpr SettingHelp kSettings[] = {
      "the same, of which each is for a user alone"},
     {"hf-cache", "DIR", "HF_HUB_CACHE, HF_HOME/hub or ~/.cache/huggingface/hub",
      "the Hugging Face cache whose models jobs may name by id; empty: none"},
+    {"hub", "URL", "none",
+     "https://HOST of a model hub with Hugging Face's API; `roundhouse model "
+     "pull` fetches from there, and the daemon connects to nowhere without"},
+    {"hub-token-file", "FILE", "none",
+     "a token for the hub, for models that are gated or private; others must "
+     "not be able to read the file"},
     {"link-gbps", "N", "0",
      "throttle of each device's link per direction, 10^9 bit/s; 0: none"},
     {"peers", "auto|on|off", "auto",
@@ -480,6 +502,7 @@ absl::StatusOr<DaemonOptions> MakeDaemonOptions(
   DaemonOptions options;
   absl::Status status = FillPlaces(settings, environment, program, options);
   if (status.ok()) status = FillTls(settings, options);
+  if (status.ok()) status = FillHub(settings, options);
   if (status.ok()) status = FillDevices(settings, options);
   if (status.ok()) status = FillHost(settings, options);
   if (!status.ok()) return AtItsLine(status, written);

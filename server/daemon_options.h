@@ -18,6 +18,7 @@
 #include "absl/time/time.h"
 #include "base/host_port.h"
 #include "server/gpu/gpu_choice.h"
+#include "server/hub/hub_address.h"
 #include "server/spec/paths.h"
 #include "server/tls/tls_context.h"
 
@@ -25,6 +26,12 @@ namespace roundhouse {
 
 // Whether devices add up sums between them: kAuto, GPUs that reach each other.
 enum class PeerChoice { kAuto, kOn, kOff };
+
+// Where models are pulled from.
+struct HubOptions {
+  std::optional<HubAddress> address;  // none: nowhere
+  std::string token_file;             // "": no token is shown
+};
 
 struct WrittenSetting {
   std::string value;  // "8GiB"
@@ -48,6 +55,7 @@ struct DaemonOptions {
   std::vector<std::string> data_roots;
   std::vector<OwnedRoot> owned_roots;  // --project-root, then --user-root
   std::string hf_cache;                // the Hugging Face cache; "": none
+  HubOptions hub;
   uint64_t host_memory_bytes = uint64_t{8} << 30;
   int host_threads = 1;
   int max_running_jobs = 2;

@@ -1,10 +1,14 @@
 #include "client/commands/model.h"
 
+#include <algorithm>
 #include <ostream>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/nearest_name.h"
+#include "base/upload_names.h"
 #include "base/visible_text.h"
+#include "client/commands/model_pull.h"
 #include "client/commands/upload.h"
 #include "client/tables/message_json.h"
 #include "client/tables/model_output.h"
@@ -16,6 +20,8 @@ namespace {
 class ModelCommand : public Command {
  public:
   const CommandInfo& info() const override;
+  void DefineFlags(FlagSet* flags) override;
+  absl::Status CheckFlags() override;
   absl::Status CheckArguments(
       const std::vector<std::string>& arguments) const override;
   ExitCode Run(const std::vector<std::string>& arguments,
@@ -26,16 +32,24 @@ class ModelCommand : public Command {
   static void Print(const v1::ListModelsResponse& models,
                     const v1::ListUploadsResponse& uploads, Session* session);
   ExitCode Show(const std::string& name, Session* session) const;
+
+  std::string name_;
+  std::string project_;
 };
 
 const CommandInfo& ModelCommand::info() const {
   static const CommandInfo& info = *new CommandInfo{
       "model",
-      "list|show|delete [MODEL]",
+      "list|show|delete|pull [MODEL]",
       "models under the data roots, of the hub's cache, jobs, uploads",
       "FULL and LORA are the host memory that a job with default settings "
       "needs; \"no\"\nwhere that is more than the server has.\n\nMODEL is what "
-      "a job file's model_name_or_path may be: a path,\njob:NAME or a hub id.",
+      "a job file's model_name_or_path may be: a path,\njob:NAME or a hub "
+      "id.\n\nmodel pull ORG/NAME[@REVISION] fetches a model from the hub that "
+      "the server's admin\nhas set, checks its hashes, and prints what a job "
+      "file says from then on, such as\nmodel:ORG--NAME.  It counts as an "
+      "upload of yours.  One that broke off goes on where\nit stopped when the "
+      "same command is given again, within 7 days.",
       1,
       2};
   return info;
@@ -111,13 +125,35 @@ ExitCode ModelCommand::Show(const std::string& name, Session* session) const {
   return ExitCode::kOk;
 }
 
+void ModelCommand::DefineFlags(FlagSet* flags) {
+  flags->AddString("name", 0, "NAME", &name_,
+                   "with pull: what it is called here; ORG--NAME when not "
+                   "given");
+  flags->AddString("project", 0, "PROJECT", &project_,
+                   "with pull: whose it is; your only one, or default, when "
+                   "not given");
+}
+
+absl::Status ModelCommand::CheckFlags() {
+  if (name_.empty()) return absl::OkStatus();
+  const absl::Status named = CheckUploadName(name_);
+  if (named.ok()) return named;
+  return absl::InvalidArgumentError(
+      absl::StrCat("flag --name: ", named.message()));
+}
+
 absl::Status ModelCommand::CheckArguments(
     const std::vector<std::string>& arguments) const {
   const std::string& what = arguments[0];
-  if (what != "list" && what != "show" && what != "delete") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("\"", what, "\" is none of list, show, delete",
-                     DidYouMean(what, {"list", "show", "delete"})));
+  const std::vector<std::string> known = {"list", "show", "delete", "pull"};
+  if (std::find(known.begin(), known.end(), what) == known.end()) {
+    return absl::InvalidArgumentError(absl::StrCat("\"", what, "\" is none of ",
+                                                   absl::StrJoin(known, ", "),
+                                                   DidYouMean(what, known)));
+  }
+  if (what != "pull" && !(name_.empty() && project_.empty())) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "flag --", name_.empty() ? "project" : "name", " belongs to pull"));
   }
   if ((what != "list") == (arguments.size() == 2)) return absl::OkStatus();
   return absl::InvalidArgumentError(what == "list"
@@ -129,6 +165,10 @@ ExitCode ModelCommand::Run(const std::vector<std::string>& arguments,
                            Session* session) {
   if (arguments[0] == "list") return List(session);
   const std::string& name = arguments[1];
+  if (arguments[0] == "pull") {
+    return PullModel({.model = name, .name = name_, .project = project_},
+                     session);
+  }
   const UploadQuestion question{
       .kind = v1::UPLOAD_KIND_MODEL,
       .name = WithoutKind(name, v1::UPLOAD_KIND_MODEL)};

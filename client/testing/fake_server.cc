@@ -188,6 +188,16 @@ class FakeServer::Models : public v1::ModelService::Service {
                            : NoAnswer();
   }
 
+  grpc::Status PullModel(
+      grpc::ServerContext*, const v1::PullModelRequest* request,
+      grpc::ServerWriter<v1::PullModelResponse>* writer) override {
+    return answers_.pull ? answers_.pull(*request,
+                                         [writer](const auto& message) {
+                                           return writer->Write(message);
+                                         })
+                         : NoAnswer();
+  }
+
  private:
   const FakeAnswers& answers_;
 };

@@ -24,6 +24,7 @@ namespace roundhouse::client {
 // Sends one message of a stream; false when the client is gone.
 using SendWatch = std::function<bool(const v1::WatchFineTuningJobsResponse&)>;
 using SendSample = std::function<bool(const v1::SampleResponse&)>;
+using SendPull = std::function<bool(const v1::PullModelResponse&)>;
 using SendLog = std::function<bool(const std::string&)>;
 using SendTrace = std::function<bool(const v1::TraceFineTuningJobResponse&)>;
 using SendExport = std::function<bool(const v1::ExportCheckpointResponse&)>;
@@ -79,6 +80,8 @@ struct FakeAnswers {
   std::function<grpc::Status(const std::string& name, v1::Model*)> model;
   std::function<grpc::Status(const v1::SampleRequest&, const SendSample&)>
       sample;
+  std::function<grpc::Status(const v1::PullModelRequest&, const SendPull&)>
+      pull;
   std::function<grpc::Status(const v1::PlanTrainingRequest&,
                              v1::PlanTrainingResponse*)>
       plan;

@@ -94,6 +94,8 @@ constexpr Rule kRules[] = {
      Effect::kLooks, "name"},
     {v1::SampleRequest::descriptor, Role::kMember, Subject::kServer,
      Effect::kActs, "model"},
+    {v1::PullModelRequest::descriptor, Role::kMember, Subject::kProject,
+     Effect::kActs, "model"},
 
     {v1::PlanTrainingRequest::descriptor, Role::kViewer, Subject::kServer,
      Effect::kLooks, "model"},

@@ -160,7 +160,7 @@ struct ApiServer::Parts {
              options.state_dir, options.check_kept, calls),
         datasets(to.datasets, calls),
         checkpoints(to.jobs, options.state_dir, calls),
-        models(to.models, to.sampler, calls),
+        models(to.models, to.sampler, to.pulls, to.uploads, calls),
         plans(to.planner, calls),
         system(to.jobs, to.store, to.doctor, calls),
         accounts(to.accounts, to.tokens, limit_table.get(), calls),
@@ -293,6 +293,7 @@ void ApiServer::Shutdown(absl::Duration grace) {
   // Our threads may still be on their way out of the last calls.
   parts_->work.Stop();
   parts_->plans.Stop();
+  parts_->models.Stop();
   parts_->pump.Stop();
   parts_->audit.Stop();
   parts_->server.reset();

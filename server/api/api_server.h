@@ -26,6 +26,7 @@
 #include "server/doctor/doctor.h"
 #include "server/door/front_door.h"
 #include "server/door/peers.h"
+#include "server/hub/model_pulls.h"
 #include "server/observe/metrics.h"
 #include "server/planning/model_catalog.h"
 #include "server/planning/training_planner.h"
@@ -86,6 +87,8 @@ struct ApiBackends {
   const TrainingPlanner* planner = nullptr;
   Doctor* doctor = nullptr;
   Uploads* uploads = nullptr;
+  // Of `uploads`; the server stops them when it shuts down.
+  ModelPulls* pulls = nullptr;
 };
 
 // The path of "unix:PATH".  kInvalidArgument for TCP, for abstract sockets and

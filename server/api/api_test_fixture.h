@@ -28,6 +28,7 @@
 #include "server/api/fake_sampler.h"
 #include "server/dataset/dataset_inspector.h"
 #include "server/doctor/doctor.h"
+#include "server/hub/model_pulls.h"
 #include "server/loop/event_loop.h"
 #include "server/planning/model_catalog.h"
 #include "server/planning/training_planner.h"
@@ -81,6 +82,7 @@ class ApiTestFixture : public testing::Test {
     store_ = *std::move(store);
     accounts_ = *Accounts::Load(store_.get());
     uploads_ = *Uploads::Open({.state_dir = dir_}, store_.get());
+    pulls_ = std::make_unique<ModelPulls>(pull_options_, uploads_.get());
     tokens_ = *Tokens::Load(store_.get());
     engine_ = std::make_unique<FakeEngine>(store_.get());
     StartInspector();
@@ -130,7 +132,8 @@ class ApiTestFixture : public testing::Test {
             .sampler = &sampler_,
             .planner = &planner_,
             .doctor = &doctor_,
-            .uploads = uploads_.get()};
+            .uploads = uploads_.get(),
+            .pulls = pulls_.get()};
   }
   // Paths mean themselves; "outside" is refused.
   static PathResolver Names(const Caller&, Role) {
@@ -170,6 +173,7 @@ class ApiTestFixture : public testing::Test {
     catalog_.reset();
     loop_.reset();
     engine_.reset();
+    pulls_.reset();
     uploads_.reset();
     tokens_.reset();
     accounts_.reset();
@@ -216,12 +220,14 @@ class ApiTestFixture : public testing::Test {
   absl::Duration unary_deadline_ = kUnaryDeadline;
   absl::Duration keepalive_ = kKeepaliveInterval;
   absl::Duration least_ping_ = kLeastPingInterval;
+  ModelPullsOptions pull_options_;  // without a hub
   std::filesystem::path dir_;
   std::string socket_;
   const std::unique_ptr<ServerMetrics> metrics_ = ServerMetrics::Create();
   std::unique_ptr<JobStore> store_;
   std::unique_ptr<Accounts> accounts_;
   std::unique_ptr<Uploads> uploads_;
+  std::unique_ptr<ModelPulls> pulls_;
   std::unique_ptr<Tokens> tokens_;
   std::unique_ptr<FakeEngine> engine_;
   // So many submits reach a state directory that is there.

@@ -2,6 +2,7 @@
 
 #include "base/status.h"
 #include "base/visible_text.h"
+#include "server/api/pull_stream.h"
 #include "server/api/sample_stream.h"
 #include "server/calls/unary_call.h"
 #include "server/spec/spec_error.h"
@@ -68,6 +69,11 @@ grpc::ServerUnaryReactor* ModelService::GetModel(
 grpc::ServerWriteReactor<v1::SampleResponse>* ModelService::Sample(
     grpc::CallbackServerContext* context, const v1::SampleRequest* request) {
   return BeginSample(sampler_, door_, context, *request);
+}
+
+grpc::ServerWriteReactor<v1::PullModelResponse>* ModelService::PullModel(
+    grpc::CallbackServerContext* context, const v1::PullModelRequest* request) {
+  return BeginPull(pulls_, uploads_, door_, context, *request);
 }
 
 }  // namespace roundhouse

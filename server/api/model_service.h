@@ -6,7 +6,9 @@
 #include "server/api/sample_engine.h"
 #include "server/calls/stream_pump.h"
 #include "server/calls/unary_call.h"
+#include "server/hub/model_pulls.h"
 #include "server/planning/model_catalog.h"
+#include "server/uploads/uploads.h"
 
 namespace roundhouse {
 
@@ -14,8 +16,12 @@ namespace roundhouse {
 class ModelService final : public v1::ModelService::CallbackService {
  public:
   ModelService(const ModelCatalog* catalog, SampleEngine* sampler,
-               const CallDoor& door)
-      : catalog_(catalog), sampler_(sampler), door_(door) {}
+               ModelPulls* pulls, Uploads* uploads, const CallDoor& door)
+      : catalog_(catalog),
+        sampler_(sampler),
+        pulls_(pulls),
+        uploads_(uploads),
+        door_(door) {}
 
   grpc::ServerUnaryReactor* ListModels(
       grpc::CallbackServerContext* context,
@@ -27,10 +33,18 @@ class ModelService final : public v1::ModelService::CallbackService {
   grpc::ServerWriteReactor<v1::SampleResponse>* Sample(
       grpc::CallbackServerContext* context,
       const v1::SampleRequest* request) override;
+  grpc::ServerWriteReactor<v1::PullModelResponse>* PullModel(
+      grpc::CallbackServerContext* context,
+      const v1::PullModelRequest* request) override;
+
+  // Ends all pulls, whose threads ask what calls go through.
+  void Stop() { pulls_->Stop(); }
 
  private:
   const ModelCatalog* const catalog_;
   SampleEngine* const sampler_;
+  ModelPulls* const pulls_;
+  Uploads* const uploads_;
   const CallDoor door_;
 };
 

@@ -11,7 +11,7 @@ namespace roundhouse {
 namespace {
 
 constexpr const char* kKindNames[kStreamKinds] = {"streams", "exports",
-                                                  "samples", "traces"};
+                                                  "samples", "traces", "pulls"};
 
 absl::Status TooMany(const char* have, size_t count, absl::string_view what) {
   return absl::ResourceExhaustedError(absl::StrCat(

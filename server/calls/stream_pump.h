@@ -36,14 +36,14 @@
 namespace roundhouse {
 
 // What streams are of: each kind has a share of its own beside the whole.
-enum class StreamKind { kFollow, kExport, kSample, kTrace };
-inline constexpr int kStreamKinds = 4;
+enum class StreamKind { kFollow, kExport, kSample, kTrace, kPull };
+inline constexpr int kStreamKinds = 5;
 
 inline constexpr size_t kMaxStreams = 2000;
 inline constexpr size_t kMaxStreamsEach = 100;  // of a user, of all kinds
 // A user's share, by kind: what others wait for is less than what nobody does.
 inline constexpr std::array<size_t, kStreamKinds> kMaxStreamsOfKind = {
-    kMaxStreamsEach, 4, 8, 4};
+    kMaxStreamsEach, 4, 8, 4, 4};
 inline constexpr absl::Duration kPumpInterval = absl::Milliseconds(100);
 inline constexpr absl::Duration kStalledReaderLimit = absl::Seconds(60);
 

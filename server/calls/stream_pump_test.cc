@@ -46,7 +46,10 @@ TEST_F(StreamPumpTest, WhatOthersWaitForHasASmallerShare) {
   EXPECT_TRUE(pump_.Take(kBob, StreamKind::kExport).ok());
   Exhaust(kBob, StreamKind::kSample);
   Exhaust(kBob, StreamKind::kTrace);
-  EXPECT_EQ(places_.size(), 4u + 8u + 4u);
+  EXPECT_EQ(Exhaust(kBob, StreamKind::kPull),
+            "you have 4 pulls open, the most of a user; end some and try "
+            "again");
+  EXPECT_EQ(places_.size(), 4u + 8u + 4u + 4u);
 }
 
 TEST_F(StreamPumpTest, AllTogetherHaveALimit) {
