@@ -87,7 +87,7 @@ struct ApiBackends {
   const TrainingPlanner* planner = nullptr;
   Doctor* doctor = nullptr;
   Uploads* uploads = nullptr;
-  // Of `uploads`; the server stops them when it shuts down.
+  // Make `uploads`; the server stops them when it shuts down.
   ModelPulls* pulls = nullptr;
 };
 

@@ -16,7 +16,7 @@
 namespace roundhouse {
 namespace {
 
-// Of answers that are no files.
+// Answers that are no files are read so far.
 constexpr size_t kMaxErrorBodyBytes = 64 << 10;
 constexpr long kReadBytes = 256 << 10;  // NOLINT: libcurl's own type
 constexpr size_t kMaxErrorBytes = 200;

@@ -23,7 +23,7 @@ namespace roundhouse {
 
 inline constexpr char kFakeCommit[] =
     "0123456789abcdef0123456789abcdef01234567";
-// Of an index whose shards are a and b.
+// The text of an index whose shards are a and b.
 inline constexpr char kFakeIndex[] =
     R"({"weight_map": {"x": "a.safetensors", "y": "b.safetensors"}})";
 

@@ -49,7 +49,7 @@ absl::Status NoUrl(absl::string_view why) {
       "want https://HOST, or http:// of this machine's loopback; ", why));
 }
 
-// Of an IPv4 address in the host's byte order.
+// IPv4, in the host's byte order.
 struct Network {
   uint32_t address;
   int bits;

@@ -221,7 +221,7 @@ TEST_F(ModelPullTest, LimitsAreAskedBeforeTheFirstByte) {
 }
 
 TEST_F(ModelPullTest, AFullDiskEndsItAndLosesNothing) {
-  ASSERT_TRUE(ArmFileFaults("upload.part:ENOSPC:once:9").ok());
+  ASSERT_TRUE(ArmFileFaults("upload.part:ENOSPC:1:9").ok());
   ExpectRefused(Pull(), absl::StatusCode::kResourceExhausted, "");
   ASSERT_TRUE(ArmFileFaults("").ok());
   const auto pulled = Pull();

@@ -35,7 +35,7 @@ bool SameWish(const PullWish& a, const PullWish& b) {
          a.model.id == b.model.id && a.model.revision == b.model.revision;
 }
 
-// Of what is no fault of ours, a reason with it.
+// What is no fault of ours has a reason with it.
 absl::Status WithReason(const absl::Status& status) {
   if (ErrorReason(status) != FieldReason::kNone) return status;
   switch (status.code()) {

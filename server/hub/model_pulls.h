@@ -31,7 +31,7 @@
 namespace roundhouse {
 
 inline constexpr size_t kMaxPulls = 2;
-// That were cancelled and have not ended yet.
+// Beside those that were cancelled and have not ended yet.
 inline constexpr size_t kMaxEndingPulls = 8;
 
 struct ModelPullsOptions {

@@ -63,6 +63,14 @@ std::string DownloadCommand(const HubName& name, HubNeed need,
                       " --cache-dir ", cache);
 }
 
+// Before how an admin gets it there: what a member may do.
+std::string PullHint(const HubName& name, HubNeed need) {
+  if (need == HubNeed::kConfig) return ", ";
+  return absl::StrCat(": roundhouse model pull ", name.id,
+                      name.revision.empty() ? "" : "@", name.revision,
+                      " fetches it where there is a hub, else ");
+}
+
 }  // namespace
 
 bool HubCache::IsId(const std::string& name) {
@@ -121,8 +129,10 @@ absl::StatusOr<std::string> HubCache::Find(const std::string& field,
     return RequestError(
         FieldReason::kPathNotFound, field,
         absl::StrCat("the Hugging Face cache ", directory_, " lacks ", what,
-                     "; the server downloads nothing, get it on the server, "
-                     "as the daemon's user: ",
+                     "; the server downloads nothing by itself",
+                     PullHint(name, need),
+                     "get it on the server, as the "
+                     "daemon's user: ",
                      DownloadCommand(name, need, directory_)));
   };
   const std::string folder = FolderOf(name.id);

@@ -71,7 +71,10 @@ TEST_F(HubCacheTest, AnIdIsTheSnapshotOfItsMain) {
 TEST_F(HubCacheTest, WhatIsMissingIsToldWithTheWayToGetIt) {
   ExpectError("Org/Other",
               "hf download Org/Other --cache-dir " + (root_ / "hub").string());
-  ExpectError("Org/Other", "lacks it; the server downloads nothing, get it");
+  ExpectError("Org/Other",
+              "lacks it; the server downloads nothing by itself: "
+              "roundhouse model pull Org/Other fetches it where there is a "
+              "hub, else get it");
   fs::create_directories(root_ / "hub/models--Org--Other");
   ExpectError("Org/Other", "lacks models--Org--Other/refs/main;");
   Write(model_ / "refs/main", "../..");
@@ -92,7 +95,8 @@ TEST_F(HubCacheTest, NoLinkLeadsOut) {
   fs::create_symlink("../../blobs/none", Snapshot() / "model.safetensors");
   ExpectError("Org/Tiny-1.5B",
               "model.safetensors (a link to nothing: its "
-              "download has not ended); the server downloads nothing");
+              "download has not ended); the server downloads nothing by "
+              "itself");
   fs::remove(Snapshot() / "model.safetensors");
   // A link in place of a folder is none of the cache's own.
   fs::rename(model_, root_ / "elsewhere");
@@ -113,8 +117,10 @@ TEST_F(HubCacheTest, ARevisionIsACommitOrABranch) {
   EXPECT_TRUE(
       absl::StrContains(missing.message(),
                         "lacks models--Org--Tiny-1.5B/snapshots/v2; the "
-                        "server downloads nothing, get it on the server, as "
-                        "the daemon's user: hf download "
+                        "server downloads nothing by itself: roundhouse model "
+                        "pull Org/Tiny-1.5B@v2 fetches it where there is a "
+                        "hub, else get it on the server, as the daemon's "
+                        "user: hf download "
                         "Org/Tiny-1.5B --revision v2 --cache-dir "))
       << missing;
   EXPECT_EQ(*cache_.Find("f", HubName{name->id, kRevision}), Snapshot());

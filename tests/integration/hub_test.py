@@ -132,8 +132,10 @@ class HubTest(unittest.TestCase):
         self.daemon.client(*plan, ID)
         self.refused("lacks models--Org--Tiny-0.1M/snapshots/" + REVISION +
                      "/model.safetensors (a link to nothing: its download has "
-                     "not ended); the server downloads nothing, get it on "
-                     "the server, as the daemon's user: "
+                     "not ended); the server downloads nothing by itself: "
+                     f"roundhouse model pull {ID} fetches it where there is "
+                     "a hub, else get it on the server, as the daemon's "
+                     "user: "
                      f"hf download {ID} --cache-dir")
         done = self.daemon.client(*plan, "Org/Other", check=False)
         self.assertIn("as the daemon's user: hf download Org/Other config.json "

@@ -15,6 +15,8 @@ answered with; it answers instead.
 import hashlib
 import http.server
 import json
+import ssl
+import sys
 import threading
 import urllib.parse
 
@@ -60,7 +62,21 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(data)
 
 
+class Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request, client_address):
+        """Whoever asked may go away, or be killed."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)
+
+
 class Hub:
+    """`pair`: certificate and key, both PEM, of a hub that speaks TLS."""
+
+    def __init__(self, pair=None):
+        self.pair = pair
+
     def __enter__(self):
         self.models = {}  # {id: {name: bytes}}
         self.in_lfs = set()  # (id, name)
@@ -68,11 +84,16 @@ class Hub:
         self.faults = []  # (end of a path, fault)
         self.requests = []  # (path, where the answer begins)
         self.tokens = set()  # what was shown
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0),
-                                                      Handler)
-        self.server.daemon_threads = True
+        self.server = Server(("127.0.0.1", 0), Handler)
         self.server.hub = self
-        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+        scheme = "http"
+        if self.pair is not None:
+            scheme = "https"
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(*self.pair)
+            self.server.socket = context.wrap_socket(
+                self.server.socket, server_side=True)
+        self.url = f"{scheme}://127.0.0.1:{self.server.server_address[1]}"
         threading.Thread(target=self.server.serve_forever,
                          daemon=True).start()
         return self

@@ -4,6 +4,7 @@ refused, with the words that say why."""
 
 import json
 import pathlib
+import subprocess
 import sys
 import threading
 import unittest
@@ -196,6 +197,67 @@ class PullTest(unittest.TestCase):
             self.daemon.process.wait(harness.DEADLINE_SECONDS), 2)
         self.assertIn("--hub-token-file: ", self.daemon.tail())
         self.assertNotIn(TOKEN, self.daemon.tail())
+
+
+# The daemon sees this file in place of the system's CAs.
+TRUSTING = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c",
+            'mount --bind "$0" /etc/ssl/certs/ca-certificates.crt && '
+            'exec "$@"']
+CAS = pathlib.Path("/etc/ssl/certs/ca-certificates.crt")
+
+
+def may_mount():
+    return CAS.exists() and subprocess.run(
+        [*TRUSTING, CAS, "true"], capture_output=True,
+        check=False).returncode == 0
+
+
+class HttpsTest(unittest.TestCase):
+    """A hub with a certificate, and its storage at another address."""
+
+    def setUp(self):
+        self.scratch = self.enterContext(harness.Scratch())
+        folder = self.scratch.folder
+        key, self.certificate = folder / "hub.key", folder / "hub.pem"
+        subprocess.run(
+            ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt",
+             "ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-subj",
+             "/CN=hub", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout",
+             key, "-out", self.certificate], check=True, capture_output=True)
+        pair = (self.certificate, key)
+        self.hub = self.enterContext(model_hub.Hub(pair))
+        self.storage = self.enterContext(model_hub.Hub(pair))
+        harness.make_model(folder / "on-the-hub")
+        for hub in (self.hub, self.storage):
+            hub.add(MODEL, folder / "on-the-hub")
+        self.token = folder / "hub-token"
+        self.token.write_text(TOKEN)
+        self.token.chmod(0o600)
+        self.daemon = self.scratch.daemon(hub=self.hub.url,
+                                          hub_token_file=self.token)
+
+    def test_a_certificate_that_nobody_vouches_for_is_refused(self):
+        self.daemon.start()
+        done = self.daemon.client("model", "pull", MODEL, check=False)
+        self.assertEqual(done.returncode, PRECONDITION, done.stderr)
+        self.assertIn("this server trusts no certificate of it", done.stderr)
+        self.assertEqual(self.hub.requests, [])
+        self.daemon.stop()
+
+    @unittest.skipUnless(may_mount(),
+                         "this system lets nobody mount in a namespace")
+    def test_storage_elsewhere_is_shown_no_token(self):
+        self.daemon.prefix = [*TRUSTING, str(self.certificate)]
+        self.daemon.start()
+        weights = f"/{MODEL}/resolve/{model_hub.COMMIT}/model.safetensors"
+        self.hub.fault(weights, lambda handler, _: handler.reply(
+            302, Location=self.storage.url + weights))
+        done = self.daemon.client("model", "pull", MODEL)
+        self.assertEqual(done.stdout, f"model:{NAME}\n")
+        self.assertEqual(self.storage.requests, [(weights, 0)])
+        self.assertEqual(self.storage.tokens, {None})
+        self.assertEqual(self.hub.tokens, {f"Bearer {TOKEN}"})
+        self.daemon.stop()
 
 
 if __name__ == "__main__":
