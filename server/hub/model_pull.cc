@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/files/durable_file.h"
-#include "base/kill_point.h"
 #include "base/model/json.h"
 #include "base/status.h"
 #include "base/upload_names.h"
@@ -55,7 +54,6 @@ bool ModelPull::WaitForTry(const std::string& why, absl::Duration time) {
 absl::StatusOr<PulledModel> ModelPull::Run() {
   RETURN_IF_ERROR(Choose());
   ASSIGN_OR_RETURN(UploadProgress upload, Create());
-  KillPoint("pull.created");
   ASSIGN_OR_RETURN(UploadRecord record, Fill(std::move(upload)));
   return ResultOf(std::move(record), std::move(listing_.commit),
                   std::move(choice_.left_out));
@@ -150,7 +148,6 @@ absl::Status ModelPull::Put(const std::string& id, size_t index,
                             uint64_t offset, absl::string_view data) {
   if (data.empty()) return absl::OkStatus();
   RETURN_IF_ERROR(uploads_.PutChunk(id, index, offset, data).status());
-  KillPoint("pull.chunk");
   progress_.done_bytes += data.size();
   Show();
   return task_.cancelled() ? Stopped() : absl::OkStatus();
