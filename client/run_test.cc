@@ -101,7 +101,7 @@ TEST_F(RunTest, UsageErrorsNameTheirCause) {
       {{"list", "--state=runing"},
        "\"runing\" is no state of a job; did you mean running?\n"},
       {{"model", "lst"},
-       "model: \"lst\" is none of list, show, delete; did you "
+       "model: \"lst\" is none of list, show, delete, pull; did you "
        "mean list?\n"},
       {{"model", "show"}, "model: show needs a MODEL\n"},
       {{"dataset", "preveiw", "f", "--model=m"},

@@ -1,6 +1,7 @@
 #include "server/hub/curl_source.h"
 
 #include <curl/curl.h>
+#include <netdb.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -53,6 +54,16 @@ absl::StatusOr<WebHead> HeadOf(CURL* handle) {
   return head;
 }
 
+// "" where it is no address of the internet.
+std::string TextOf(const curl_sockaddr& address) {
+  char text[NI_MAXHOST] = "";
+  if (getnameinfo(&address.addr, address.addrlen, text, sizeof(text), nullptr,
+                  0, NI_NUMERICHOST) != 0) {
+    return "";
+  }
+  return text;
+}
+
 bool IsRedirect(int status) {
   return status == 301 || status == 302 || status == 303 || status == 307 ||
          status == 308;
@@ -96,7 +107,7 @@ struct CurlSource::Transfer {
 
   static curl_socket_t Open(void* self, curlsocktype, curl_sockaddr* to) {
     auto* const transfer = static_cast<Transfer*>(self);
-    if (transfer->public_only && !IsPublicAddress(to->addr)) {
+    if (transfer->public_only && !transfer->options->is_public(TextOf(*to))) {
       transfer->refused_address = true;
       return CURL_SOCKET_BAD;
     }
@@ -201,7 +212,7 @@ absl::StatusOr<WebHead> CurlSource::GetOnce(const std::string& url,
   char* address = nullptr;
   curl_easy_getinfo(handle_, CURLINFO_PRIMARY_IP, &address);
   if (to_hub && address != nullptr) {
-    hub_is_public_ = IsPublicAddress(std::string(address));
+    hub_is_public_ = options_.is_public(address);
   }
   char* location = nullptr;
   curl_easy_getinfo(handle_, CURLINFO_REDIRECT_URL, &location);

@@ -32,6 +32,8 @@ struct CurlOptions {
   // the time, is broken.
   int64_t low_speed_bytes = 1024;
   absl::Duration low_speed_time = absl::Seconds(60);
+  // Says it of an address as text; tests have loopback alone.
+  bool (*is_public)(const std::string& address) = IsPublicAddress;
   // Asked about once a second; true ends what is under way with kCancelled.
   std::function<bool()> stopped = [] { return false; };
 };

@@ -104,7 +104,9 @@ class CurlSourceTest : public testing::Test {
   std::unique_ptr<WebSource> Source() {
     auto source = CurlSource::Create(
         *HubAddress::Parse(server_.url()),
-        {.token = "s3cret", .stopped = [this] { return stopped_.load(); }});
+        {.token = "s3cret", .is_public = is_public_, .stopped = [this] {
+           return stopped_.load();
+         }});
     EXPECT_TRUE(source.ok()) << source.status();
     return *std::move(source);
   }
@@ -120,6 +122,7 @@ class CurlSourceTest : public testing::Test {
   }
 
   TextServer server_;
+  bool (*is_public_)(const std::string&) = IsPublicAddress;
   std::atomic<bool> stopped_ = false;
   absl::Status taken_;
   std::vector<WebHead> heads_;
@@ -228,6 +231,25 @@ TEST_F(CurlSourceTest, ARedirectToHttpsIsTried) {
   EXPECT_TRUE(absl::IsUnavailable(head.status())) << head.status();
   ASSERT_EQ(other.requests().size(), 1u);
   EXPECT_EQ(other.requests()[0].find("s3cret"), std::string::npos);
+}
+
+TEST_F(CurlSourceTest, APublicHubLeadsToNoPrivateNetwork) {
+  // Nobody listens there.
+  const std::string elsewhere =
+      Answer("302 Found", "Location: https://127.0.0.2:1/x\r\n", "");
+  server_.Serve({elsewhere, elsewhere, elsewhere});
+  EXPECT_TRUE(absl::IsUnavailable(Get("/f").status()));
+  is_public_ = [](const std::string& address) {
+    return address == "127.0.0.1";
+  };
+  const auto head = Get("/f");
+  EXPECT_TRUE(absl::IsFailedPrecondition(head.status())) << head.status();
+  EXPECT_NE(head.status().message().find("https://127.0.0.2:1, which is in a "
+                                         "private network"),
+            std::string::npos)
+      << head.status();
+  is_public_ = [](const std::string&) { return true; };
+  EXPECT_TRUE(absl::IsUnavailable(Get("/f").status()));
 }
 
 TEST_F(CurlSourceTest, RedirectsEnd) {

@@ -129,17 +129,6 @@ absl::StatusOr<UrlOrigin> ParseOrigin(const std::string& url) {
   return origin;
 }
 
-bool IsPublicAddress(const sockaddr& address) {
-  if (address.sa_family == AF_INET) {
-    const auto& four = reinterpret_cast<const sockaddr_in&>(address);
-    return IsPublic4(ntohl(four.sin_addr.s_addr));
-  }
-  if (address.sa_family == AF_INET6) {
-    return IsPublic6(reinterpret_cast<const sockaddr_in6&>(address).sin6_addr);
-  }
-  return false;
-}
-
 bool IsPublicAddress(const std::string& address) {
   in_addr four;
   if (inet_pton(AF_INET, address.c_str(), &four) == 1) {

@@ -5,8 +5,6 @@
 #ifndef ROUNDHOUSE_SERVER_HUB_HUB_ADDRESS_H_
 #define ROUNDHOUSE_SERVER_HUB_HUB_ADDRESS_H_
 
-#include <sys/socket.h>
-
 #include <string>
 
 #include "absl/status/status.h"
@@ -32,8 +30,7 @@ absl::StatusOr<UrlOrigin> ParseOrigin(const std::string& url);
 
 // Whether an address belongs to the internet at large: no loopback, no private,
 // link-local or other special network.
-bool IsPublicAddress(const sockaddr& address);
-// The same of an address as text; false for what is none.
+// False for what is no address as text ("2001:db8::1").
 bool IsPublicAddress(const std::string& address);
 
 class HubAddress {
