@@ -33,7 +33,6 @@
 #include "server/examination.h"
 #include "server/gpu/gpu_metrics.h"
 #include "server/gpu/gpu_probe.h"
-#include "server/hub/hub_token.h"
 #include "server/hub/model_pulls.h"
 #include "server/jobs/engine.h"
 #include "server/loop/event_loop.h"
@@ -111,6 +110,9 @@ absl::Status CheckPrograms(const DaemonOptions& options) {
   }
   return absl::OkStatus();
 }
+
+// Nothing slows down who guesses.
+constexpr size_t kMinMetricsTokenBytes = 24;
 
 // Says what the store has lost, and what lies about that it does not know; ids
 // that either shows to be given are not given again.
@@ -213,7 +215,8 @@ class Daemon {
     RETURN_IF_ERROR(SocketPath(options_.listen).status());
     RETURN_IF_ERROR(CheckPrograms(options_));
     if (!options_.hub.token_file.empty()) {
-      RETURN_IF_ERROR(ReadHubToken(options_.hub.token_file).status());
+      RETURN_IF_ERROR(
+          ReadSecretFile(kHubTokenFlag, options_.hub.token_file).status());
     }
     ASSIGN_OR_RETURN(signals_, BlockSignals());
     ASSIGN_OR_RETURN(state_,
@@ -224,7 +227,8 @@ class Daemon {
     std::string token;
     if (!options_.metrics_token_file.empty()) {
       ASSIGN_OR_RETURN(token, ReadSecretFile("metrics-token-file",
-                                             options_.metrics_token_file));
+                                             options_.metrics_token_file,
+                                             kMinMetricsTokenBytes));
     }
     ASSIGN_OR_RETURN(http_,
                      HttpServer::Start(options_.metrics_listen,

@@ -17,6 +17,9 @@
 namespace roundhouse {
 namespace {
 
+// Its owner writes, a group may read it.
+constexpr mode_t kTooOpen = 0037;
+
 struct Opened {
   Descriptor file;
   struct stat info = {};
@@ -76,23 +79,29 @@ absl::StatusOr<std::string> ReadSettingFile(absl::string_view flag,
 }
 
 absl::StatusOr<std::string> ReadSecretFile(absl::string_view flag,
-                                           const std::string& path) {
+                                           const std::string& path,
+                                           size_t least) {
   ASSIGN_OR_RETURN(const Opened opened, Open(flag, path));
-  if ((opened.info.st_mode & S_IRWXO) != 0) {
-    return BadSettingFile(flag, path, "others may use it; chmod o= it");
+  const uid_t owner = opened.info.st_uid;
+  const bool foreign = owner != 0 && owner != geteuid();
+  if (foreign || (opened.info.st_mode & kTooOpen) != 0) {
+    return BadSettingFile(
+        flag, path,
+        "others may read or change it; make it root's or the daemon's user's, "
+        "with chmod 600, or 640 for the daemon's group");
   }
   ASSIGN_OR_RETURN(const std::string text,
                    Read(flag, path, opened, kMaxSecretBytes));
-  const absl::string_view secret = absl::StripTrailingAsciiWhitespace(text);
-  const bool visible = std::all_of(secret.begin(), secret.end(), [](char c) {
-    return c > ' ' && c < '\x7f';
-  });
-  if (!visible || secret.size() < kMinSecretBytes) {
+  const absl::string_view secret = absl::StripAsciiWhitespace(text);
+  const bool visible =
+      std::all_of(secret.begin(), secret.end(),
+                  [](unsigned char c) { return absl::ascii_isgraph(c); });
+  if (!visible || secret.size() < std::max<size_t>(least, 1)) {
     return BadSettingFile(
         flag, path,
-        absl::StrCat("is not one line of ", kMinSecretBytes,
-                     " or more visible characters; \"openssl rand -hex 32\" "
-                     "makes one"));
+        absl::StrCat(
+            "want one word of printable ASCII, ", least,
+            " characters or more; \"openssl rand -hex 32\" makes one"));
   }
   return std::string(secret);
 }

@@ -13,8 +13,7 @@
 
 namespace roundhouse {
 
-// The length of a token in a file, in bytes.
-inline constexpr size_t kMinSecretBytes = 24;
+// The length of a secret in a file, in bytes.
 inline constexpr size_t kMaxSecretBytes = 4096;
 
 // kInvalidArgument: "--FLAG: FILE: WHAT".
@@ -27,11 +26,13 @@ absl::StatusOr<std::string> ReadSettingFile(absl::string_view flag,
                                             const std::string& path,
                                             size_t most);
 
-// The one line of a file that holds a secret.  kInvalidArgument as above, and
-// where others than its owner and group may read it, or where it is not one
-// line of kMinSecretBytes to kMaxSecretBytes visible characters.
+// The one word of a file that holds a secret.  kInvalidArgument as above, and
+// where the file is neither root's nor this process's user's, others may read
+// it or a group may change it, or where it is not one word of `least` to
+// kMaxSecretBytes visible characters.  No message has anything of it.
 absl::StatusOr<std::string> ReadSecretFile(absl::string_view flag,
-                                           const std::string& path);
+                                           const std::string& path,
+                                           size_t least = 1);
 
 }  // namespace roundhouse
 

@@ -4,11 +4,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "base/files/setting_file.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "base/upload_names.h"
 #include "server/hub/curl_source.h"
-#include "server/hub/hub_token.h"
 #include "server/hub/model_pull.h"
 #include "server/spec/spec_error.h"
 
@@ -109,7 +109,8 @@ absl::StatusOr<std::unique_ptr<WebSource>> ModelPulls::MakeSource(
     const std::shared_ptr<PullTask>& task) const {
   std::string token;
   if (!options_.token_file.empty()) {
-    absl::StatusOr<std::string> read = ReadHubToken(options_.token_file);
+    absl::StatusOr<std::string> read =
+        ReadSecretFile(kHubTokenFlag, options_.token_file);
     if (!read.ok()) {
       RH_LOG(kError) << read.status().message();
       return FieldError(absl::StatusCode::kFailedPrecondition,

@@ -34,6 +34,9 @@ inline constexpr size_t kMaxPulls = 2;
 // Beside those that were cancelled and have not ended yet.
 inline constexpr size_t kMaxEndingPulls = 8;
 
+// The setting that names its token's file.
+inline constexpr char kHubTokenFlag[] = "hub-token-file";
+
 struct ModelPullsOptions {
   std::optional<HubAddress> hub;  // none: there are no pulls
   std::string token_file;         // "": none is shown
