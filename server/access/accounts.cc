@@ -347,7 +347,9 @@ absl::Status Accounts::RemoveProject(const std::string& name,
   RETURN_IF_ERROR(store_->WriteWith([&](Database* db) -> absl::Status {
     ASSIGN_OR_RETURN(
         Statement jobs,
-        db->Prepare("SELECT number FROM jobs WHERE project = ? LIMIT 1"));
+        db->Prepare(absl::StrCat("SELECT number FROM jobs WHERE project = ? "
+                                 "AND ",
+                                 kJobIsThere, " LIMIT 1")));
     ASSIGN_OR_RETURN(const bool has_jobs, jobs.Bind(name).Step());
     if (has_jobs) {
       return absl::FailedPreconditionError(

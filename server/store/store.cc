@@ -4,6 +4,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/files/durable_file.h"
 #include "base/log.h"
 #include "base/random_bytes.h"
@@ -38,14 +39,23 @@ absl::StatusOr<int64_t> RequestedJob(Database* db, const std::string& principal,
   ASSIGN_OR_RETURN(
       Statement select,
       db->Prepare(absl::StrCat(
-          "SELECT job, payload_sha256, ", RowIsWhole("requests"),
+          "SELECT job, payload_sha256, ", RowIsWhole("requests"), ", (SELECT ",
+          kJobIsThere,
+          " FROM jobs WHERE number = job)"
           " FROM requests WHERE principal IN (?1, 'local') AND request_id = ?2 "
           "AND create_us >= ?3 ORDER BY principal <> ?1 LIMIT 1")));
   select.Bind(principal).Bind(request_id).Bind(not_before_us);
   ASSIGN_OR_RETURN(const bool found, select.Step());
   if (!found) return 0;
   if (select.Int(2) == 0) return DamagedRow("requests", request_id);
-  if (select.Text(1) == Sha256Of(text)) return select.Int(0);
+  const bool same = select.Text(1) == Sha256Of(text);
+  if (same && select.Int(3) != 0) return select.Int(0);
+  if (same) {
+    return RequestError(
+        absl::StatusCode::kNotFound, FieldReason::kNotFound, "request_id",
+        absl::StrCat(NameOfJob(select.Int(0)), ", which request_id \"",
+                     request_id, "\" made, was deleted; take a new one"));
+  }
   return RequestError(FieldReason::kRequestIdReused, "request_id",
                       absl::StrCat("request_id \"", request_id,
                                    "\" was used for another job file; take a "
@@ -230,8 +240,11 @@ absl::StatusOr<JobRecord> JobStore::Create(const NewJob& job, bool* created) {
 
 absl::Status JobStore::InsertJob(Database* db, const NewJob& job,
                                  int64_t* number) {
-  ASSIGN_OR_RETURN(const int64_t jobs,
-                   db->QueryInt("SELECT count(*) FROM jobs"));
+  ASSIGN_OR_RETURN(
+      const int64_t jobs,
+      db->QueryInt(absl::StrCat("SELECT (SELECT count(*) FROM jobs) - "
+                                "(SELECT count(*) FROM jobs WHERE ",
+                                kJobWasRemoved, ")")));
   if (jobs >= options_.max_jobs) {
     return RequestError(
         absl::StatusCode::kResourceExhausted, FieldReason::kQuota, "jobs",
@@ -452,17 +465,20 @@ absl::Status JobStore::AddCheckpoint(const std::string& id,
   });
 }
 
-absl::Status JobStore::RemoveCheckpoint(const std::string& id, int64_t step) {
+absl::Status JobStore::KeepCheckpoints(const std::string& id,
+                                       const std::vector<int64_t>& steps) {
   return Change(id, [&](Database* db, int64_t number) -> absl::Status {
     ASSIGN_OR_RETURN(
         Statement remove,
-        db->Prepare("DELETE FROM checkpoints WHERE job = ? AND step = ?"));
-    RETURN_IF_ERROR(remove.Bind(number).Bind(step).Run());
+        db->Prepare(absl::StrCat("DELETE FROM checkpoints WHERE job = ? AND "
+                                 "step NOT IN (",
+                                 absl::StrJoin(steps, ", "), ")")));
+    RETURN_IF_ERROR(remove.Bind(number).Run());
     ASSIGN_OR_RETURN(
         Statement update,
         db->Prepare("UPDATE jobs SET last_checkpoint = coalesce((SELECT path "
-                    "FROM checkpoints WHERE job = ?1 ORDER BY step DESC LIMIT "
-                    "1), '') WHERE number = ?1"));
+                    "FROM checkpoints WHERE job = ?1 AND path <> '' "
+                    "ORDER BY step DESC LIMIT 1), '') WHERE number = ?1"));
     return update.Bind(number).Run();
   });
 }

@@ -49,6 +49,8 @@ struct StoreOptions {
   int64_t max_events = 200000;
   // Jobs that may exist; Create beyond it is kResourceExhausted.
   int64_t max_jobs = 100000;
+  // Rows of deleted jobs that stay, beside those whose files may be there.
+  size_t max_removed_jobs = 1000;
   // Test only: before each commit; an error is the answer to its writes.
   std::function<absl::Status()> fault = [] { return absl::OkStatus(); };
 };
@@ -94,6 +96,33 @@ struct JobPage {
 struct EventPage {
   std::vector<JobEvent> events;  // Oldest first.
   bool more = false;             // Go on after the last one's revision.
+};
+
+// What goes with a job that is deleted, and what its watchers are told.
+struct JobRemoval {
+  std::string output_path;  // ""; else its output, which goes, too
+  std::string message;
+};
+
+// A deleted job whose files may still be there.
+struct RemovedJob {
+  std::string id;
+  std::string uid;
+  std::string output_path;  // as JobRemoval's
+};
+
+// Checkpoints that go while their job stays.
+struct GoingCheckpoints {
+  std::vector<CheckpointRecord> checkpoints;
+  std::string last_path;  // of the newest that stays; ""
+  std::string message;    // of the event
+};
+
+// A deleted checkpoint whose files may still be there.
+struct RemovedCheckpoint {
+  std::string job_id;
+  std::string job_uid;
+  int64_t step = 0;
 };
 
 // One committed change as it was then.
@@ -143,7 +172,27 @@ class JobStore {
   // The same step again replaces the row.
   absl::Status AddCheckpoint(const std::string& id,
                              const CheckpointRecord& checkpoint);
-  absl::Status RemoveCheckpoint(const std::string& id, int64_t step);
+  // The others' rows go, for they are not there any more.
+  absl::Status KeepCheckpoints(const std::string& id,
+                               const std::vector<int64_t>& steps);
+  // Deleting goes in two steps: what is asked for disappears for everybody, and
+  // once its files are gone End* says so.  A daemon that starts between the two
+  // finds it in Removed*.  `may_go` is asked in the transaction, on the
+  // writer's thread; its error is the answer.
+  //
+  // kNotFound; kFailedPrecondition: the job has not ended.  Its row stays,
+  // without texts, for its request_id and for watchers, for request_lifetime
+  // and with max_removed_jobs others.
+  using MayGo = std::function<absl::Status(Database*)>;
+  absl::Status RemoveJob(const std::string& id, const JobRemoval& removal,
+                         const MayGo& may_go);
+  absl::Status EndRemoveJob(const std::string& id);
+  absl::StatusOr<std::vector<RemovedJob>> RemovedJobs() const;
+  absl::Status RemoveCheckpoints(const std::string& id,
+                                 const GoingCheckpoints& going,
+                                 const MayGo& may_go);
+  absl::Status EndRemoveCheckpoint(const std::string& id, int64_t step);
+  absl::StatusOr<std::vector<RemovedCheckpoint>> RemovedCheckpoints() const;
   // Never gives job numbers up to `number`; for those that a lost store gave.
   absl::Status SkipJobNumbers(int64_t number);
 
@@ -161,7 +210,8 @@ class JobStore {
   // kInvalidArgument: a job has it, which may be a stranger's and is not named;
   // Create checks the same.
   absl::Status CheckOutputName(const std::string& name) const;
-  // The id of the job that has this uid.
+  // The id of the job that has this uid, also where it was deleted and its row
+  // is still there.
   absl::StatusOr<std::optional<std::string>> FindUid(
       const std::string& uid) const;
   // Jobs in one of `states` (empty: all) with numbers below `before`.
@@ -203,6 +253,7 @@ class JobStore {
   absl::Status InsertJob(Database* db, const NewJob& job, int64_t* number);
   absl::Status InsertEvent(Database* db, JobEvent event, int64_t number);
   absl::Status Compact(Database* db, int64_t revision);
+  absl::Status ForgetRemoved(Database* db);
   absl::Status ApplyTransition(Database* db, int64_t number, JobState to,
                                const TransitionInfo& info);
   absl::Status ApplyAttempt(Database* db, const JobRecord& job, int64_t number,

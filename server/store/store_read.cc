@@ -108,8 +108,8 @@ absl::StatusOr<JobPage> JobStore::List(const std::vector<JobState>& states,
   ASSIGN_OR_RETURN(Statement select,
                    reader_->Prepare(absl::StrCat(
                        "SELECT ", JobColumns(JobTexts::kLeftOut),
-                       " FROM jobs WHERE number < ? AND ", StateFilter(states),
-                       " ORDER BY number DESC LIMIT ?")));
+                       " FROM jobs WHERE number < ? AND ", kJobIsThere, " AND ",
+                       StateFilter(states), " ORDER BY number DESC LIMIT ?")));
   select.Bind(before.value_or(INT64_MAX)).Bind(int64_t{limit} + 1);
   while (true) {
     ASSIGN_OR_RETURN(const bool row, select.Step());
@@ -148,7 +148,8 @@ absl::StatusOr<std::vector<CheckpointRecord>> JobStore::ListCheckpoints(
                    reader_->Prepare(absl::StrCat(
                        "SELECT step, path, size_bytes, create_us, ",
                        RowIsWhole("checkpoints"),
-                       " FROM checkpoints WHERE job = ? ORDER BY step")));
+                       " FROM checkpoints WHERE job = ? AND path <> '' "
+                       "ORDER BY step")));
   select.Bind(*number);
   std::vector<CheckpointRecord> out;
   while (true) {
@@ -169,7 +170,12 @@ absl::StatusOr<std::map<JobState, int64_t>> JobStore::CountByState() const {
   MutexLock lock(read_mutex_);
   ASSIGN_OR_RETURN(
       Statement select,
-      reader_->Prepare("SELECT state, count(*) FROM jobs GROUP BY state"));
+      reader_->Prepare(absl::StrCat(
+          "SELECT state, sum(n) FROM ("
+          "SELECT state, count(*) AS n FROM jobs GROUP BY state UNION ALL "
+          "SELECT state, -count(*) FROM jobs WHERE ",
+          kJobWasRemoved,
+          " GROUP BY state) GROUP BY state HAVING sum(n) > 0")));
   std::map<JobState, int64_t> out;
   while (true) {
     ASSIGN_OR_RETURN(const bool row, select.Step());
@@ -190,10 +196,12 @@ absl::StatusOr<std::vector<JobChange>> JobStore::ChangesAfter(
   RETURN_IF_ERROR(CheckFloor(reader_.get(), revision));
   std::vector<JobChange> changes;
   for (const JobEvent& event : events) {
-    ASSIGN_OR_RETURN(
-        JobRecord job,
-        SelectJob(reader_.get(), *JobNumber(event.job_id), JobTexts::kLeftOut));
+    ASSIGN_OR_RETURN(JobRecord job,
+                     SelectAnyJob(reader_.get(), *JobNumber(event.job_id),
+                                  JobTexts::kLeftOut));
     Overlay(*JobNumber(event.job_id), &job);
+    // The mark of one that was deleted is nobody's affair.
+    if (event.type == "removed") job.output_name.clear();
     job.state = event.state;
     job.reason = event.reason;
     if (event.type == "state") job.message = event.message;

@@ -91,7 +91,8 @@ struct JobEvent {
   int64_t revision = 0;
   std::string job_id;
   absl::Time time;
-  std::string type;  // "state", "checkpoint", "details", "worker", "note"
+  // "state", "checkpoint", "details", "worker", "note", "removed"
+  std::string type;
   JobState state = JobState::kValidating;
   JobReason reason = JobReason::kNone;
   std::string message;

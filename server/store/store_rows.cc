@@ -1,5 +1,6 @@
 #include "server/store/store_rows.h"
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "server/spec/spec_error.h"
@@ -91,6 +92,13 @@ absl::StatusOr<JobEvent> ReadEvent(const Statement& row) {
 
 absl::StatusOr<JobRecord> SelectJob(Database* db, int64_t number,
                                     JobTexts texts) {
+  ASSIGN_OR_RETURN(JobRecord job, SelectAnyJob(db, number, texts));
+  if (!absl::StartsWith(job.output_name, "/")) return job;
+  return absl::NotFoundError(absl::StrCat(job.id, " was deleted"));
+}
+
+absl::StatusOr<JobRecord> SelectAnyJob(Database* db, int64_t number,
+                                       JobTexts texts) {
   ASSIGN_OR_RETURN(Statement select,
                    db->Prepare(absl::StrCat("SELECT ", JobColumns(texts),
                                             " FROM jobs WHERE number = ?")));

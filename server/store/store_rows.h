@@ -24,9 +24,21 @@ absl::StatusOr<JobRecord> ReadJob(const Statement& row);
 std::string EventColumns();
 absl::StatusOr<JobEvent> ReadEvent(const Statement& row);
 
-// kNotFound.
+// The row of a job that was deleted stays for a while (store_removal.cc) with
+// one of these in its output_name, which no job can ask for.
+inline constexpr char kRemoving[] = "/removing";  // files may be there
+inline constexpr char kRemoved[] = "/removed";    // they are gone
+// Terms of SQL about rows of jobs; the second one goes through an index.
+inline constexpr char kJobIsThere[] = "substr(output_name, 1, 1) <> '/'";
+inline constexpr char kJobWasRemoved[] =
+    "(output_name IN ('/removing', '/removed') AND output_name <> '')";
+
+// kNotFound, also for one that was deleted.
 absl::StatusOr<JobRecord> SelectJob(Database* db, int64_t number,
                                     JobTexts texts);
+// The same; that one, too, without its texts.
+absl::StatusOr<JobRecord> SelectAnyJob(Database* db, int64_t number,
+                                       JobTexts texts);
 
 // A value of the table meta.  kDataLoss when it is not there.
 absl::StatusOr<int64_t> ReadMeta(Database* db, const std::string& key);
