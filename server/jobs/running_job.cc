@@ -176,6 +176,13 @@ void RunningJob::OnCheckpointFailed(int64_t step, const absl::Status& status) {
                       " failed: ", std::string(status.message())));
 }
 
+void RunningJob::OnCheckpointsLeft(const std::vector<int64_t>& steps) {
+  world_.transitions.Want(id_, "which checkpoints are left",
+                          [&store = world_.store, id = id_, steps] {
+                            return store.KeepCheckpoints(id, steps);
+                          });
+}
+
 void RunningJob::OnCheckpointCorrupt(const std::string& text) {
   world_.metrics.CountCheckpointFailure();
   OnNote(text);

@@ -112,6 +112,7 @@ class RunningJob final : public JobEvents {
   void OnSamples(const EvaluationSamples::Found& found) override;
   void OnCheckpoint(const CheckpointReport& report) override;
   void OnCheckpointFailed(int64_t step, const absl::Status& status) override;
+  void OnCheckpointsLeft(const std::vector<int64_t>& steps) override;
   void OnCheckpointCorrupt(const std::string& text) override;
   void OnWarning(const std::string& text) override;
   void OnFinalizing() override;

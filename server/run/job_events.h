@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "server/job/job_reports.h"
@@ -26,6 +27,8 @@ class JobEvents {
   virtual void OnSamples(const EvaluationSamples::Found& found) = 0;
   virtual void OnCheckpoint(const CheckpointReport& report) = 0;
   virtual void OnCheckpointFailed(int64_t step, const absl::Status& status) = 0;
+  // The steps of those that are there, ascending, after old ones were removed.
+  virtual void OnCheckpointsLeft(const std::vector<int64_t>& steps) = 0;
   // One that was there did not verify; for the job's log.
   virtual void OnCheckpointCorrupt(const std::string& text) = 0;
   // For the job's log.

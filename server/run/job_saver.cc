@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
@@ -130,11 +131,17 @@ void JobSaver::TryAgain() {
 void JobSaver::RemoveOld(std::optional<int64_t> best) {
   const int64_t limit = options_.spec.spec().save_total_limit;
   if (limit <= 0) return;
+  const auto left = std::make_shared<std::vector<int64_t>>();
   around_.background.Run(
-      [directory = options_.directory, limit, best, newest = saved_step_] {
-        return RemoveOldCheckpoints(directory, limit, best, newest);
+      [directory = options_.directory, limit, best, newest = saved_step_,
+       left]() -> absl::Status {
+        const absl::Status removed =
+            RemoveOldCheckpoints(directory, limit, best, newest);
+        ASSIGN_OR_RETURN(*left, FindCheckpointSteps(directory));
+        return removed;
       },
-      [this](const absl::Status& status) {
+      [this, left](const absl::Status& status) {
+        if (!left->empty()) around_.events.OnCheckpointsLeft(*left);
         const std::string text(status.message());
         if (absl::IsDataLoss(status)) {
           around_.events.OnCheckpointCorrupt(text);

@@ -78,6 +78,7 @@ TEST_F(JobSaverTest, OldOnesGoButTheBest) {
   });
   EXPECT_EQ(ListCheckpointSteps(root_ + "/job"),
             (std::vector<int64_t>{1, 3, 4}));
+  EXPECT_EQ(events_.left, (std::vector<int64_t>{1, 3, 4}));
 }
 
 TEST_F(JobSaverTest, ACheckpointThatFailsIsTold) {

@@ -143,6 +143,7 @@ class RunnerTest : public testing::Test,
     EXPECT_FALSE(status.ok());
     failed_checkpoints_.push_back(step);
   }
+  void OnCheckpointsLeft(const std::vector<int64_t>&) override {}
   void OnCheckpointCorrupt(const std::string& text) override {
     corrupt_checkpoints_.push_back(text);
   }

@@ -65,6 +65,9 @@ class FakeEvents : public JobEvents {
   void OnCheckpointFailed(int64_t step, const absl::Status& status) override {
     failed.push_back(absl::StrCat(step, ": ", status.message()));
   }
+  void OnCheckpointsLeft(const std::vector<int64_t>& steps) override {
+    left = steps;
+  }
   void OnCheckpointCorrupt(const std::string& text) override {
     corrupt.push_back(text);
   }
@@ -77,6 +80,7 @@ class FakeEvents : public JobEvents {
   std::vector<int64_t> steps;
   std::vector<std::pair<int64_t, double>> evaluations;
   std::vector<CheckpointReport> checkpoints;
+  std::vector<int64_t> left;
   std::vector<std::string> failed, corrupt, notes, warnings;
 };
 
