@@ -123,8 +123,7 @@ absl::Status SayWhatIsLost(const std::string& state_dir, JobStore& store) {
   ASSIGN_OR_RETURN(const UnknownFiles unknown,
                    FindUnknownFiles(state_dir, store));
   const std::string text = Describe(unknown);
-  if (text.empty()) return absl::OkStatus();
-  RH_LOG(kError) << state_dir << ": " << text;
+  if (!text.empty()) RH_LOG(kError) << state_dir << ": " << text;
   if (unknown.last_job == 0) return absl::OkStatus();
   return store.SkipJobNumbers(unknown.last_job);
 }
@@ -361,6 +360,7 @@ class Daemon {
                           .metrics = metrics_.get(),
                           .check_kept = [this] { return state_->Check(); }},
                          {.jobs = engine_.get(),
+                          .disk = &engine_->disk(),
                           .store = store_.get(),
                           .accounts = accounts_.get(),
                           .tokens = tokens_.get(),

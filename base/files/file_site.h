@@ -50,6 +50,10 @@ inline constexpr FileSite kJobTokenizer{"job.tokenizer"};
 inline constexpr FileSite kPreparedVerify{"prepared.verify"};
 // This removes what a death has left in folders of jobs and results.
 inline constexpr FileSite kLeftoverRemove{"leftover.remove"};
+// What people delete: marks of results that stay, and what goes.
+inline constexpr FileSite kRemovalMark{"removal.mark"};
+inline constexpr FileSite kRemovalRename{"removal.rename"};
+inline constexpr FileSite kRemovalRemove{"removal.remove"};
 // The state directory itself, and what lies beside the job store.
 inline constexpr FileSite kStateFolder{"state.folder"};
 inline constexpr FileSite kStateLock{"state.lock"};
@@ -100,6 +104,7 @@ inline constexpr FileSite kFileSites[] = {
     kShardRemove,      kMergeWrite,       kMergeSync,
     kPreparedArray,    kPreparedManifest, kPreparedLink,
     kPreparedCache,    kPreparedLock,     kPreparedRemove,
+    kRemovalMark,      kRemovalRename,    kRemovalRemove,
 };
 
 }  // namespace roundhouse

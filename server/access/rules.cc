@@ -55,6 +55,11 @@ constexpr Rule kRules[] = {
      Effect::kLooks, "source"},
     {v1::HashOutputFileRequest::descriptor, Role::kMember, Subject::kServer,
      Effect::kLooks, "source"},
+    // The caller's own jobs; everybody's, for admins: the handler looks at it.
+    {v1::ListOldCheckpointsRequest::descriptor, Role::kMember, Subject::kServer,
+     Effect::kLooks, ""},
+    {v1::DeleteCheckpointsRequest::descriptor, Role::kMember, Subject::kOwnJob,
+     Effect::kActs, "name"},
 
     {v1::PreviewDatasetRequest::descriptor, Role::kMember, Subject::kServer,
      Effect::kActsAlike, ""},
@@ -78,6 +83,8 @@ constexpr Rule kRules[] = {
     {v1::ResumeFineTuningJobRequest::descriptor, Role::kMember,
      Subject::kOwnJob, Effect::kActs, "name"},
     {v1::FinishFineTuningJobRequest::descriptor, Role::kMember,
+     Subject::kOwnJob, Effect::kActs, "name"},
+    {v1::DeleteFineTuningJobRequest::descriptor, Role::kMember,
      Subject::kOwnJob, Effect::kActs, "name"},
     {v1::ListFineTuningJobEventsRequest::descriptor, Role::kViewer,
      Subject::kJob, Effect::kLooks, "name"},
@@ -119,6 +126,8 @@ constexpr Rule kRules[] = {
     {v1::ListDevicesRequest::descriptor, Role::kViewer, Subject::kServer,
      Effect::kLooks, ""},
     {v1::DiagnoseRequest::descriptor, Role::kMember, Subject::kServer,
+     Effect::kLooks, ""},
+    {v1::GetDiskUsageRequest::descriptor, Role::kViewer, Subject::kServer,
      Effect::kLooks, ""},
 };
 

@@ -39,14 +39,16 @@ absl::StatusOr<std::vector<std::string>> FoldersIn(const std::string& path) {
 
 absl::StatusOr<bool> KnowsOutput(const JobStore& store, const std::string& name,
                                  const std::string& path) {
+  const OutputMark mark = ReadOutputMark(path);
+  if (!mark.project.empty()) return true;  // it says whose it is
   if (JobNumber(name).has_value()) {
     const absl::Status job = store.Get(name).status();
     if (!job.ok() && !absl::IsNotFound(job)) return job;
     if (!job.ok()) return false;
   }
-  const std::string uid = ReadOutputMark(path).job_uid;
-  if (uid.empty()) return true;  // An export, or made before there were uids.
-  ASSIGN_OR_RETURN(const auto id, store.FindUid(uid));
+  // An export, or made before there were uids.
+  if (mark.job_uid.empty()) return true;
+  ASSIGN_OR_RETURN(const auto id, store.FindUid(mark.job_uid));
   return id.has_value();
 }
 
@@ -74,9 +76,12 @@ absl::StatusOr<UnknownFiles> FindUnknownFiles(const std::string& state_dir,
     ASSIGN_OR_RETURN(
         const bool known,
         KnowsOutput(store, name, absl::StrCat(outputs, "/", name)));
-    if (known) continue;
-    unknown.outputs.push_back(name);
     const int64_t number = JobNumber(name).value_or(0);
+    if (!known) {
+      unknown.outputs.push_back(name);
+    } else if (number == 0 || store.Get(name).ok()) {
+      continue;  // else it stayed when its job was deleted
+    }
     if (number <= kMaxUnknownJob) {
       unknown.last_job = std::max(unknown.last_job, number);
     }

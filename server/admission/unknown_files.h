@@ -24,7 +24,9 @@ struct UnknownFiles {
   // Folders outputs/<name> that are called after a job that is not there, or
   // whose roundhouse.json has the uid of none.
   std::vector<std::string> outputs;
-  int64_t last_job = 0;  // The largest number that they show to be given.
+  // The largest number that they, and results that stayed when their jobs were
+  // deleted, show to be given.
+  int64_t last_job = 0;
 };
 
 absl::StatusOr<UnknownFiles> FindUnknownFiles(const std::string& state_dir,

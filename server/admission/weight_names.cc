@@ -82,9 +82,13 @@ absl::StatusOr<OutputMark> WeightNames::OwnerOf(const std::string& path) const {
   }
   if (mark.job_uid.empty()) return mark;
   ASSIGN_OR_RETURN(const auto id, store_.FindUid(mark.job_uid));
-  if (!id.has_value()) return OutputMark();
-  ASSIGN_OR_RETURN(const JobRecord job, store_.Get(*id));
-  return OutputMark{.job_uid = job.uid, .project = job.project};
+  // A result may stay when its job is deleted, and says whose it is.
+  const OutputMark kept{.project = mark.project};
+  if (!id.has_value()) return kept;
+  const auto job = store_.Get(*id);
+  if (absl::IsNotFound(job.status())) return kept;
+  RETURN_IF_ERROR(job.status());
+  return OutputMark{.job_uid = job->uid, .project = job->project};
 }
 
 absl::Status WeightNames::MayUsePath(const std::string& field,

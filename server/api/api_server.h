@@ -18,6 +18,7 @@
 #include "grpcpp/grpcpp.h"
 #include "server/access/accounts.h"
 #include "server/access/tokens.h"
+#include "server/api/disk/disk_engine.h"
 #include "server/api/job_engine.h"
 #include "server/api/sample_engine.h"
 #include "server/calls/stream_pump.h"
@@ -78,6 +79,7 @@ enum class ApiHealth { kServing, kNotServing };
 // What answers the calls.
 struct ApiBackends {
   JobEngine* jobs = nullptr;
+  DiskEngine* disk = nullptr;
   JobStore* store = nullptr;
   Accounts* accounts = nullptr;
   Tokens* tokens = nullptr;

@@ -166,6 +166,61 @@ TEST_F(ApiStreamTest, WatchingOneJobEndsWithIt) {
   EXPECT_TRUE(late->reader->Finish().ok());
 }
 
+TEST_F(ApiStreamTest, WatchersOfAJobThatIsDeletedHearOfItAndThenNoMore) {
+  MustCreate();
+  MustCreate();
+  auto one = StartWatch("job-1", 0);
+  EXPECT_EQ(one->Next(Message::CHANGE).job().state(), v1::VALIDATING);
+  auto all = StartWatch("", 0);
+  all->Next(Message::BOOKMARK);
+  Move("job-1", {S::kCancelled});
+  EXPECT_EQ(one->Next(Message::CHANGE).job().state(), v1::CANCELLED);
+  ASSERT_TRUE(store_
+                  ->RemoveJob("job-1", {.message = "deleted by anna"},
+                              [](Database*) { return absl::OkStatus(); })
+                  .ok());
+  for (Watch* watch : {one.get(), all.get()}) {
+    const Message message = watch->Next(Message::REMOVED);
+    EXPECT_EQ(message.job().name(), "projects/default/fineTuningJobs/job-1");
+    EXPECT_EQ(message.job().state(), v1::CANCELLED);
+    EXPECT_EQ(message.job().submitted_text(), "");
+    EXPECT_EQ(message.job().output_name(), "");
+    EXPECT_GT(message.revision(), 0);
+  }
+  EXPECT_EQ(one->Next(Message::CHANGE).kind(), Message::KIND_UNSPECIFIED);
+  EXPECT_TRUE(one->reader->Finish().ok());
+  // Others go on.
+  Move("job-2", {S::kQueued});
+  EXPECT_EQ(all->Next(Message::CHANGE).job().state(), v1::QUEUED);
+  all->context.TryCancel();
+  auto late = StartWatch("job-1", 0);
+  late->Next(Message::CHANGE);
+  const grpc::Status status = late->reader->Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(status.error_message(), "job-1 was deleted");
+}
+
+TEST_F(ApiStreamTest, FollowedLogsEndWhereTheirJobIsDeleted) {
+  MustCreate();
+  const std::string uid = store_->Get("job-1")->uid;
+  JobFile(uid, "log") << "one\n";
+  grpc::ClientContext context;
+  Limit(&context);
+  v1::StreamFineTuningJobLogsRequest request;
+  request.set_name("job-1");
+  request.set_follow(true);
+  auto reader = jobs_->StreamFineTuningJobLogs(&context, request);
+  v1::StreamFineTuningJobLogsResponse chunk;
+  ASSERT_TRUE(reader->Read(&chunk));
+  EXPECT_EQ(chunk.data(), "one\n");
+  Move("job-1", {S::kCancelled});
+  ASSERT_TRUE(
+      store_->RemoveJob("job-1", {}, [](Database*) { return absl::OkStatus(); })
+          .ok());
+  EXPECT_FALSE(reader->Read(&chunk));
+  EXPECT_TRUE(reader->Finish().ok());
+}
+
 TEST_F(ApiStreamTest, ProgressComesWithoutARevisionOfItsOwn) {
   MustCreate();
   Move("job-1", {S::kQueued, S::kLoading, S::kRunning});

@@ -24,6 +24,7 @@
 #include "proto/roundhouse/v1/system.grpc.pb.h"
 #include "proto/roundhouse/v1/upload.grpc.pb.h"
 #include "server/api/api_server.h"
+#include "server/api/disk/fake_disk.h"
 #include "server/api/fake_engine.h"
 #include "server/api/fake_sampler.h"
 #include "server/dataset/dataset_inspector.h"
@@ -124,6 +125,7 @@ class ApiTestFixture : public testing::Test {
   }
   ApiBackends backends() {
     return {.jobs = engine_.get(),
+            .disk = &disk_,
             .store = store_.get(),
             .accounts = accounts_.get(),
             .tokens = tokens_.get(),
@@ -232,6 +234,7 @@ class ApiTestFixture : public testing::Test {
   std::unique_ptr<FakeEngine> engine_;
   // So many submits reach a state directory that is there.
   std::atomic<int> kept_submits_ = std::numeric_limits<int>::max();
+  FakeDisk disk_;
   FakeSampler sampler_;
   const TrainingPlanner planner_{AnyFiles(), Names};
   Doctor doctor_{[] {

@@ -5,8 +5,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 #include "base/crc32c.h"
 #include "base/status.h"
+#include "server/api/disk/disk_convert.h"
 #include "server/calls/begin_stream.h"
 #include "server/spec/spec_error.h"
 
@@ -196,6 +198,37 @@ grpc::ServerUnaryReactor* CheckpointService::HashOutputFile(
         response->set_sha256(progress.sha256);
         return absl::OkStatus();
       });
+}
+
+grpc::ServerUnaryReactor* CheckpointService::ListOldCheckpoints(
+    grpc::CallbackServerContext* context,
+    const v1::ListOldCheckpointsRequest* request,
+    v1::ListOldCheckpointsResponse* response) {
+  return RunUnary(context, door_, request,
+                  [=, this](const Entered& entered) -> absl::Status {
+                    ASSIGN_OR_RETURN(
+                        const OldCheckpointsQuery query,
+                        FromProto(*request, entered.caller, WallTime()));
+                    ASSIGN_OR_RETURN(const OldCheckpoints page,
+                                     disk_->ListOldCheckpoints(query));
+                    *response = ToProto(page);
+                    return absl::OkStatus();
+                  });
+}
+
+grpc::ServerUnaryReactor* CheckpointService::DeleteCheckpoints(
+    grpc::CallbackServerContext* context,
+    const v1::DeleteCheckpointsRequest* request,
+    v1::DeleteCheckpointsResponse* response) {
+  return RunUnary(context, door_, request,
+                  [=, this](const Entered& entered) -> absl::Status {
+                    ASSIGN_OR_RETURN(const DeleteCheckpointsRequest wanted,
+                                     FromProto(*request, entered));
+                    ASSIGN_OR_RETURN(const DeletedCheckpoints deleted,
+                                     disk_->DeleteCheckpoints(wanted));
+                    *response = ToProto(deleted);
+                    return absl::OkStatus();
+                  });
 }
 
 }  // namespace roundhouse

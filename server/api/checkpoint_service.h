@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "proto/roundhouse/v1/checkpoint.grpc.pb.h"
+#include "server/api/disk/disk_engine.h"
 #include "server/api/job_engine.h"
 #include "server/calls/stream_pump.h"
 #include "server/weights/output_files.h"
@@ -43,9 +44,9 @@ class ExportStream final : public PumpedWriter<v1::ExportCheckpointResponse> {
 // Thread-safe.  Everything given must outlive the gRPC server.
 class CheckpointService final : public v1::CheckpointService::CallbackService {
  public:
-  CheckpointService(JobEngine* engine, const std::string& state_dir,
-                    const CallDoor& door)
-      : engine_(engine), door_(door), files_(state_dir) {}
+  CheckpointService(JobEngine* engine, DiskEngine* disk,
+                    const std::string& state_dir, const CallDoor& door)
+      : engine_(engine), disk_(disk), door_(door), files_(state_dir) {}
 
   grpc::ServerWriteReactor<v1::ExportCheckpointResponse>* ExportCheckpoint(
       grpc::CallbackServerContext* context,
@@ -62,9 +63,18 @@ class CheckpointService final : public v1::CheckpointService::CallbackService {
       grpc::CallbackServerContext* context,
       const v1::HashOutputFileRequest* request,
       v1::HashOutputFileResponse* response) override;
+  grpc::ServerUnaryReactor* ListOldCheckpoints(
+      grpc::CallbackServerContext* context,
+      const v1::ListOldCheckpointsRequest* request,
+      v1::ListOldCheckpointsResponse* response) override;
+  grpc::ServerUnaryReactor* DeleteCheckpoints(
+      grpc::CallbackServerContext* context,
+      const v1::DeleteCheckpointsRequest* request,
+      v1::DeleteCheckpointsResponse* response) override;
 
  private:
   JobEngine* const engine_;
+  DiskEngine* const disk_;
   const CallDoor door_;
   OutputFiles files_;
 };

@@ -93,8 +93,12 @@ absl::Status JobFileEnd::BeforeRead() {
   const uint64_t changes = pump_->changes();
   if (ended_ || changes == seen_changes_) return absl::OkStatus();
   seen_changes_ = changes;
-  ASSIGN_OR_RETURN(const JobRecord job, store_->Get(id_));
-  ended_ = !follow_ || IsFinal(job.state);
+  const auto job = store_->Get(id_);
+  // What is read of one that was deleted meanwhile ends here.
+  ended_ = !follow_ || absl::IsNotFound(job.status());
+  if (ended_) return absl::OkStatus();
+  RETURN_IF_ERROR(job.status());
+  ended_ = IsFinal(job->state);
   return absl::OkStatus();
 }
 

@@ -9,6 +9,7 @@
 #include "base/visible_text.h"
 #include "server/api/convert.h"
 #include "server/api/dataset_service.h"
+#include "server/api/disk/disk_convert.h"
 #include "server/api/file_streams.h"
 #include "server/api/inspection_call.h"
 #include "server/api/sample_history.h"
@@ -36,6 +37,7 @@ JobService::JobService(const JobBackends& backends, std::string state_dir,
                        std::function<absl::Status()> check_kept,
                        const CallDoor& door)
     : engine_(backends.engine),
+      disk_(backends.disk),
       store_(backends.store),
       inspector_(backends.inspector),
       state_dir_(std::move(state_dir)),
@@ -205,6 +207,20 @@ grpc::ServerUnaryReactor* JobService::FinishFineTuningJob(
     const v1::FinishFineTuningJobRequest* request,
     v1::FineTuningJob* response) {
   return RunCommand(context, request, &JobEngine::Finish, response);
+}
+
+grpc::ServerUnaryReactor* JobService::DeleteFineTuningJob(
+    grpc::CallbackServerContext* context,
+    const v1::DeleteFineTuningJobRequest* request,
+    v1::DeleteFineTuningJobResponse* response) {
+  return RunUnary(context, door_, request,
+                  [=, this](const Entered& entered) -> absl::Status {
+                    ASSIGN_OR_RETURN(
+                        const DeletedJob deleted,
+                        disk_->DeleteJob(FromProto(*request, entered)));
+                    *response = ToProto(deleted);
+                    return absl::OkStatus();
+                  });
 }
 
 grpc::ServerUnaryReactor* JobService::ListFineTuningJobEvents(

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "proto/roundhouse/v1/fine_tuning_job.grpc.pb.h"
+#include "server/api/disk/disk_engine.h"
 #include "server/api/job_engine.h"
 #include "server/calls/stream_pump.h"
 #include "server/calls/unary_call.h"
@@ -19,6 +20,7 @@ namespace roundhouse {
 // What the calls of jobs ask.
 struct JobBackends {
   JobEngine* engine = nullptr;
+  DiskEngine* disk = nullptr;
   JobStore* store = nullptr;
   DatasetInspector* inspector = nullptr;
 };
@@ -64,6 +66,10 @@ class JobService final : public v1::FineTuningJobService::CallbackService {
       grpc::CallbackServerContext* context,
       const v1::FinishFineTuningJobRequest* request,
       v1::FineTuningJob* response) override;
+  grpc::ServerUnaryReactor* DeleteFineTuningJob(
+      grpc::CallbackServerContext* context,
+      const v1::DeleteFineTuningJobRequest* request,
+      v1::DeleteFineTuningJobResponse* response) override;
   grpc::ServerUnaryReactor* ListFineTuningJobEvents(
       grpc::CallbackServerContext* context,
       const v1::ListFineTuningJobEventsRequest* request,
@@ -104,6 +110,7 @@ class JobService final : public v1::FineTuningJobService::CallbackService {
                           v1::ListFineTuningJobEventsResponse* response) const;
   std::string JobFile(const JobRecord& job, const std::string& file) const;
   JobEngine* const engine_;
+  DiskEngine* const disk_;
   JobStore* const store_;
   DatasetInspector* const inspector_;
   const std::string state_dir_;

@@ -23,6 +23,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "base/log.h"
+#include "base/status.h"
 #include "google/protobuf/message.h"
 #include "server/api/api_test_fixture.h"
 #include "server/api/random_request.h"
@@ -88,6 +89,7 @@ class Target : public ApiTestFixture {
                          const std::shared_ptr<SampleSink>& sink) {
       sink->OnEnd(absl::UnavailableError("no device"));
     };
+    AnswerForTheDisk();
     methods_ = ListRpcs(channel_);
     words_ = {"job-1",
               "job-2",
@@ -115,6 +117,32 @@ class Target : public ApiTestFixture {
   }
   ~Target() override { TearDown(); }
   void TestBody() override {}
+
+  // With what the request says, as far as it goes into an answer.
+  void AnswerForTheDisk() {
+    disk_.delete_job =
+        [this](const DeleteJobRequest& request) -> absl::StatusOr<DeletedJob> {
+      const DiskPart part{.name = request.job.message, .owner = request.who};
+      if (!request.look_only) {
+        RETURN_IF_ERROR(store_->RemoveJob(
+            request.job.id, {}, [](Database*) { return absl::OkStatus(); }));
+      }
+      return DeletedJob{.parts = {part}, .kept_output = part};
+    };
+    disk_.old_checkpoints = [](const OldCheckpointsQuery& query) {
+      return OldCheckpoints{
+          .checkpoints = {{.job_id = "job-1", .create_time = query.before}},
+          .next_before_job = query.before_job};
+    };
+    disk_.delete_checkpoints = [](const DeleteCheckpointsRequest& request) {
+      return DeletedCheckpoints{.checkpoints = {{.step = request.steps[0]}},
+                                .left = request.who};
+    };
+    disk_.usage = [](const DiskUsageQuery& query) {
+      return DiskUsagePage{.parts = {{.name = query.page_token}},
+                           .next_page_token = query.page_token};
+    };
+  }
 
   const std::vector<const RpcMethod*>& methods() const { return methods_; }
   const std::vector<std::string>& words() const { return words_; }

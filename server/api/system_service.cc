@@ -6,6 +6,7 @@
 #include "base/status.h"
 #include "server/access/job_names.h"
 #include "server/api/convert.h"
+#include "server/api/disk/disk_convert.h"
 #include "server/calls/unary_call.h"
 #include "server/doctor/finding_proto.h"
 
@@ -70,6 +71,21 @@ grpc::ServerUnaryReactor* SystemService::Diagnose(
                     }
                     response->set_version(engine_->Server().version);
                     *response->mutable_time() = ToProto(WallTime());
+                    return absl::OkStatus();
+                  });
+}
+
+grpc::ServerUnaryReactor* SystemService::GetDiskUsage(
+    grpc::CallbackServerContext* context,
+    const v1::GetDiskUsageRequest* request,
+    v1::GetDiskUsageResponse* response) {
+  return RunUnary(context, door_, request,
+                  [=, this](const Entered& entered) -> absl::Status {
+                    ASSIGN_OR_RETURN(const DiskUsageQuery query,
+                                     FromProto(*request, entered.caller));
+                    ASSIGN_OR_RETURN(const DiskUsagePage page,
+                                     disk_->DiskUsage(query));
+                    *response = ToProto(page);
                     return absl::OkStatus();
                   });
 }

@@ -3,6 +3,7 @@
 #define ROUNDHOUSE_SERVER_API_SYSTEM_SERVICE_H_
 
 #include "proto/roundhouse/v1/system.grpc.pb.h"
+#include "server/api/disk/disk_engine.h"
 #include "server/api/job_engine.h"
 #include "server/calls/unary_call.h"
 #include "server/doctor/doctor.h"
@@ -13,9 +14,13 @@ namespace roundhouse {
 // Thread-safe.  Everything given must outlive the gRPC server.
 class SystemService final : public v1::SystemService::CallbackService {
  public:
-  SystemService(JobEngine* engine, JobStore* store, Doctor* doctor,
-                const CallDoor& door)
-      : engine_(engine), store_(store), doctor_(doctor), door_(door) {}
+  SystemService(JobEngine* engine, DiskEngine* disk, JobStore* store,
+                Doctor* doctor, const CallDoor& door)
+      : engine_(engine),
+        disk_(disk),
+        store_(store),
+        doctor_(doctor),
+        door_(door) {}
 
   grpc::ServerUnaryReactor* GetServer(grpc::CallbackServerContext* context,
                                       const v1::GetServerRequest* request,
@@ -27,11 +32,16 @@ class SystemService final : public v1::SystemService::CallbackService {
   grpc::ServerUnaryReactor* Diagnose(grpc::CallbackServerContext* context,
                                      const v1::DiagnoseRequest* request,
                                      v1::Diagnosis* response) override;
+  grpc::ServerUnaryReactor* GetDiskUsage(
+      grpc::CallbackServerContext* context,
+      const v1::GetDiskUsageRequest* request,
+      v1::GetDiskUsageResponse* response) override;
 
  private:
   absl::Status Fill(v1::Server* response) const;
 
   JobEngine* const engine_;
+  DiskEngine* const disk_;
   JobStore* const store_;
   Doctor* const doctor_;
   const CallDoor door_;

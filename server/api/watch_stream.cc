@@ -37,13 +37,16 @@ v1::FineTuningJob WatchStream::Shown(const JobRecord& job) const {
 
 absl::StatusOr<NextMessage> WatchStream::Next(absl::Time now, Message* out) {
   if (!begun_) RETURN_IF_ERROR(Begin(now));
-  if (queue_.empty() && !final_seen_) RETURN_IF_ERROR(Refill());
+  const bool over = removed_ || (final_seen_ && query_.until_final);
+  if (queue_.empty() && !over) RETURN_IF_ERROR(Refill());
   if (!queue_.empty()) {
     *out = std::move(queue_.front());
     queue_.pop_front();
     return NextMessage::kSend;
   }
-  if (final_seen_ && query_.until_final) return NextMessage::kEnd;
+  if (removed_ || (final_seen_ && query_.until_final)) {
+    return NextMessage::kEnd;
+  }
   ASSIGN_OR_RETURN(const bool progress, NextProgress(now, out));
   if (progress) return NextMessage::kSend;
   if (now < next_bookmark_) return NextMessage::kNothing;
@@ -97,7 +100,10 @@ absl::Status WatchStream::Refill() {
   ASSIGN_OR_RETURN(const auto changes,
                    store_->ChangesAfter(revision_, id(), kWatchBatch));
   for (const JobChange& change : changes) {
-    Queue(change.job, Message::CHANGE, change.event.revision);
+    const bool removed = change.event.type == "removed";
+    Queue(change.job, removed ? Message::REMOVED : Message::CHANGE,
+          change.event.revision);
+    if (removed && !id().empty()) removed_ = true;
     revision_ = change.event.revision;
   }
   // A whole batch may have more behind it.

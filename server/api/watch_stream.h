@@ -55,6 +55,7 @@ class WatchStream final : public PumpedWriter<v1::WatchFineTuningJobsResponse> {
   bool begun_ = false;
   uint64_t seen_changes_ = 0;  // of the pump's, when the store was last asked
   bool final_seen_ = false;
+  bool removed_ = false;       // the job that is watched
   int64_t revision_ = 0;       // Everything up to here is sent or queued.
   std::deque<Message> queue_;  // At most a batch, or the first snapshot.
   std::map<std::string, uint64_t> sent_progress_;

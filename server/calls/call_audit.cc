@@ -23,10 +23,21 @@ bool IsRefusal(absl::StatusCode code) {
          code == absl::StatusCode::kUnauthenticated;
 }
 
+// It only asks what the call would do.
+bool OnlyAsks(const google::protobuf::Message& request) {
+  using google::protobuf::FieldDescriptor;
+  const FieldDescriptor* const field =
+      request.GetDescriptor()->FindFieldByName("validate_only");
+  return field != nullptr && !field->is_repeated() &&
+         field->cpp_type() == FieldDescriptor::CPPTYPE_BOOL &&
+         request.GetReflection()->GetBool(request, field);
+}
+
 // An RPC without a rule is refused.
 bool Acts(const google::protobuf::Message& request) {
   const Rule* const rule = RuleOf(request);
-  return rule != nullptr && rule->effect != Effect::kLooks;
+  return rule != nullptr && rule->effect != Effect::kLooks &&
+         !OnlyAsks(request);
 }
 
 bool IsAlikeAgain(const google::protobuf::Message& request) {

@@ -3,10 +3,10 @@
 #include <future>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "base/version.h"
-#include "server/admission/sample_names.h"
 
 namespace roundhouse {
 namespace {
@@ -35,6 +35,13 @@ Engine::Engine(const EngineOptions& options, const World& world,
       reserve_(options.state_dir),
       transitions_(world.loop, world.store, reserve_),
       admission_(std::move(admission)),
+      readings_(options.state_dir),
+      remover_(world.store, admission_->paths(), readings_),
+      disk_({.store = world.store,
+             .paths = admission_->paths(),
+             .remover = remover_,
+             .uploads = options.uploads},
+            DiskCalls()),
       running_(world.loop, world.arena, world.pool, world.metrics,
                {.memory_bytes = options.device.bytes,
                 .threads = options.device_threads,
@@ -68,12 +75,7 @@ Engine::Engine(const EngineOptions& options, const World& world,
   status_.SetHostUsed(world_.arena.used_bytes());
   world_.arena.OnFreedLater([this] { StartNext(); });
   MakeSampler();
-  exporter_ = std::make_unique<Exporter>(
-      world_.loop, running_.files_line(), admission_->roots(),
-      options_.state_dir + "/export-in-progress",
-      [&exports = admission_->exports()](const ExportRequest& request) {
-        return exports.Plan(request);
-      });
+  MakeExporter();
 }
 
 Engine::~Engine() = default;
@@ -100,11 +102,17 @@ void Engine::MakeSampler() {
           .files_line = &running_.files_line(),
           .open =
               [this](const SampleQuestion& question) {
-                return OpenNamedSample(admission_->names(), admission_->roots(),
-                                       question.model, {question.caller});
+                return OpenSample(question);
               },
           .reserved_bytes = [this] { return running_.TableBytes(); }});
   running_.set_sampler(sampler_.get());
+}
+
+void Engine::MakeExporter() {
+  exporter_ = std::make_unique<Exporter>(
+      world_.loop, running_.files_line(), admission_->roots(),
+      options_.state_dir + "/export-in-progress",
+      [this](const ExportRequest& request) { return PlanExport(request); });
 }
 
 Validations::Calls Engine::ValidationCalls() {
@@ -191,6 +199,8 @@ absl::StatusOr<std::string> Engine::FindOutput(const std::string& source,
                                                const Caller& caller) {
   ASSIGN_OR_RETURN(const NamedWeights found,
                    admission_->exports().Source(source, {caller}));
+  RETURN_IF_ERROR(readings_.Touch(
+      found.path, absl::StrCat("a download of ", caller.owner())));
   return found.path;
 }
 

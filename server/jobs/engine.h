@@ -6,6 +6,7 @@
 //   validate  validations
 //   queue     job_queue, job_opener
 //   run       running_jobs, running_job, runner
+//   delete    removal/disk_keeper, which asks whether a job is over
 //   tell      transitions, job_log, status_publisher
 //
 // Jobs start first come first served: the first of the queue waits until fewer
@@ -47,6 +48,9 @@
 #include "server/observe/status_board.h"
 #include "server/observe/timing_log.h"
 #include "server/planning/device_room.h"
+#include "server/removal/disk_keeper.h"
+#include "server/removal/readings.h"
+#include "server/removal/remover.h"
 #include "server/sample/sampler.h"
 #include "server/store/disk_reserve.h"
 #include "server/store/store.h"
@@ -104,6 +108,8 @@ class Engine final : public JobEngine {
   const DataRoots& files() const { return admission_->roots(); }
   // Any thread.
   SampleEngine& sampler() { return *sampler_; }
+  // Any thread but the loop's.
+  DiskEngine& disk() { return disk_; }
   // For WorkerPool::Start.
   WorkerPool::Listener& listener() { return running_; }
 
@@ -129,6 +135,7 @@ class Engine final : public JobEngine {
          std::unique_ptr<Admission> admission);
 
   void MakeSampler();
+  void MakeExporter();
   Validations::Calls ValidationCalls();
   JobOpener::Calls OpenerCalls();
 
@@ -175,6 +182,15 @@ class Engine final : public JobEngine {
       const std::string& id, const std::string& what,
       const std::function<void()>& over = [] {});
 
+  // engine_removal.cc
+  DiskKeeper::Calls DiskCalls();
+  // Nothing of a job that has ended goes on; kFailedPrecondition.
+  absl::Status CheckOver(const std::string& id);
+  void OnDeleted(const std::string& id);
+  // What they read is not deleted meanwhile.
+  absl::StatusOr<SampleSource> OpenSample(const SampleQuestion& question);
+  absl::StatusOr<ExportPlan> PlanExport(const ExportRequest& request);
+
   // engine_start.cc
   void Enqueue(const std::string& id);
   void Forget(const std::string& id);
@@ -217,6 +233,9 @@ class Engine final : public JobEngine {
   DiskReserve reserve_;
   Transitions transitions_;
   const std::unique_ptr<Admission> admission_;
+  Readings readings_;
+  Remover remover_;
+  DiskKeeper disk_;
   RunningJobs running_;
   JobLog log_;
   Validations validations_;
@@ -228,7 +247,7 @@ class Engine final : public JobEngine {
   bool start_later_ = false;  // the first of the queue
   bool filling_ = false;      // the reserve
   std::function<void()> drained_;
-  WorkPool sweeper_{1};  // directories of jobs that are over
+  WorkPool sweeper_{1};  // directories of jobs that are over, or deleted
   Background background_;
   std::unique_ptr<Exporter> exporter_;  // last: its thread asks admission_
 };

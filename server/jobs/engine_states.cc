@@ -67,6 +67,8 @@ absl::Status Engine::Recover() {
   SweepOutputs(paths.outputs(), [this](const std::string& name) {
     return admission_->names().FindJob(name).ok();
   });
+  // Nobody finds what it removes, and it may take long.
+  sweeper_.TryRun([this] { remover_.FinishAll(); });
   for (const JobRecord& job : jobs) TakeUp(job);
   phase_ = Phase::kServing;
   UpdateCounts();

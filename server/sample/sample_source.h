@@ -3,6 +3,7 @@
 #ifndef ROUNDHOUSE_SERVER_SAMPLE_SAMPLE_SOURCE_H_
 #define ROUNDHOUSE_SERVER_SAMPLE_SAMPLE_SOURCE_H_
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,6 +26,9 @@ struct SampleSource {
   std::string tokenizer_directory;  // `path`, or the base's
   std::vector<GivenFile> given;     // what tokenizes reads
   std::string template_date;        // YYYY-MM-DD; "": today
+  // Nobody deletes the files as long as it is there (removal/readings.h).
+  // Shared, for a source is copied on its way to who reads it.
+  std::shared_ptr<const void> reading;
 };
 
 // Errors are about the field "model".  `dtype` empty: the checkpoint's, else

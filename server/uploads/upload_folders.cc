@@ -61,8 +61,12 @@ std::string UploadFolders::Building(const std::string& id) const {
   return absl::StrCat(root_, "/building/", id);
 }
 
+std::string UploadFolders::Parts(const std::string& id) const {
+  return absl::StrCat(root_, "/parts/", id);
+}
+
 std::string UploadFolders::Part(const std::string& id, size_t index) const {
-  return absl::StrCat(root_, "/parts/", id, "/", index);
+  return absl::StrCat(Parts(id), "/", index);
 }
 
 absl::Status UploadFolders::Make() const {
@@ -76,7 +80,7 @@ absl::Status UploadFolders::Make() const {
 }
 
 absl::Status UploadFolders::MakeParts(const std::string& id) const {
-  return MakePrivate(absl::StrCat(root_, "/parts/", id));
+  return MakePrivate(Parts(id));
 }
 
 absl::Status UploadFolders::LinkPart(const std::string& from,
@@ -122,7 +126,7 @@ absl::Status UploadFolders::RemoveUnfinished(const std::string& id) const {
 }
 
 absl::Status UploadFolders::RemoveParts(const std::string& id) const {
-  return RemoveTree(kUploadRemove, absl::StrCat(root_, "/parts/", id));
+  return RemoveTree(kUploadRemove, Parts(id));
 }
 
 absl::Status UploadFolders::RemoveAll(const std::string& id) const {

@@ -30,6 +30,7 @@ class UploadFolders {
   const std::string& root() const { return root_; }
   std::string versions() const { return root_ + "/versions"; }
   std::string Version(const std::string& id) const;
+  std::string Parts(const std::string& id) const;
   std::string Part(const std::string& id, size_t index) const;
 
   // The three folders are there.

@@ -140,6 +140,15 @@ class Uploads {
   // kNotFound; kFailedPrecondition naming jobs that have not ended and use it.
   absl::Status Remove(const std::string& id);
 
+  // Each with its bytes on disk, also those that are being removed.  A file
+  // that several have counts with the one that was begun first; of one that
+  // arrives its folder of parts says how much is there.
+  struct UploadBytes {
+    UploadRecord record;
+    uint64_t bytes = 0;
+    std::string parts;  // "": it does not arrive
+  };
+  std::vector<UploadBytes> BytesOnDisk() const;
   // Removes what has not come on for kArrivingLifetime.
   void Sweep();
   // Owners may be others since accounts had another generation (accounts.h).

@@ -1,6 +1,9 @@
 // Whether there is room for more uploads: Uploads' limits.
+#include <algorithm>
 #include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
@@ -44,6 +47,31 @@ uint64_t Uploads::BytesOf(const std::string& owner,
     }
   }
   return bytes;
+}
+
+std::vector<Uploads::UploadBytes> Uploads::BytesOnDisk() const {
+  std::vector<Entry> entries;
+  {
+    MutexLock lock(mutex_);
+    for (const auto& [id, entry] : entries_) entries.push_back(entry);
+  }
+  std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
+    return a.record.create_time < b.record.create_time;
+  });
+  std::set<uint64_t> seen;
+  std::vector<UploadBytes> all;
+  for (const Entry& entry : entries) {
+    UploadBytes upload{.record = entry.record};
+    const UploadedFiles& files = *entry.record.files;
+    if (entry.inodes == nullptr) upload.parts = folders_.Parts(entry.record.id);
+    for (size_t i = 0; entry.inodes != nullptr && i < files.size(); ++i) {
+      const uint64_t inode = entry.inodes->at(i);
+      if (inode != 0 && seen.insert(inode).second)
+        upload.bytes += files[i].bytes;
+    }
+    all.push_back(std::move(upload));
+  }
+  return all;
 }
 
 absl::Status Uploads::CheckBytes(const std::string& owner,

@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -54,6 +55,9 @@ struct ExportPlan {
   std::vector<ExportPiece> pieces;
   uint64_t bytes = 0;       // of all pieces
   uint64_t disk_bytes = 0;  // of all parts
+  // Nobody deletes the sources as long as it is there (removal/readings.h).
+  // Shared, for a plan is copied on its way to who carries it out.
+  std::shared_ptr<const void> reading;
 };
 
 struct ExportPlanOptions {

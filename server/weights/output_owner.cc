@@ -18,6 +18,13 @@ std::string OutputOwnerJson(const std::string& job, const std::string& uid) {
   return owner.dump(2) + "\n";
 }
 
+std::string KeptOutputJson(const std::string& job, const std::string& uid,
+                           const std::string& project) {
+  const nlohmann::json owner = {
+      {"job", job}, {"job_uid", uid}, {"project", project}};
+  return owner.dump(2) + "\n";
+}
+
 std::string ExportOwnerJson(const OutputMark& mark) {
   nlohmann::json owner = nlohmann::json::object();
   if (!mark.project.empty()) owner["project"] = mark.project;

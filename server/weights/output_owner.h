@@ -7,6 +7,10 @@
 //
 //   {"project": "vision"}, {"user": "alice"}
 //
+// and so does a result whose job was deleted:
+//
+//   {"job": "job-17", "job_uid": "5f0c...", "project": "vision"}
+//
 // Ids can begin anew with another store; uids can't.  A job's result takes the
 // place of a directory only if that one is its own (DirectoryPlan).
 // Blocking file access; thread-compatible.
@@ -27,6 +31,8 @@ struct OutputMark {
 };
 
 std::string OutputOwnerJson(const std::string& job, const std::string& uid);
+std::string KeptOutputJson(const std::string& job, const std::string& uid,
+                           const std::string& project);
 std::string ExportOwnerJson(const OutputMark& mark);
 
 // Without anything where there is no such file, or none of ours.
