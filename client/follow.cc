@@ -51,15 +51,26 @@ void ShowLogTail(Session* session, const v1::FineTuningJob& job) {
   }
 }
 
-// The whole job, whose histories the watch left out.
+// It had ended when somebody deleted it.
+ExitCode ReportDeleted(Session* session, const v1::FineTuningJob& last) {
+  session->err() << VisibleLine(ShortName(last.name())) << " ended "
+                 << v1::JobState_Name(last.state()) << " and was deleted\n";
+  return ExitCodeForState(last.state());
+}
+
+// The whole job, whose histories the watch left out; it was seen as `last`.
 ExitCode ReportEnd(Session* session, const std::string& name,
-                   v1::FineTuningJob* ended) {
+                   const v1::FineTuningJob& last, v1::FineTuningJob* ended) {
   v1::GetFineTuningJobRequest request;
   request.set_name(name);
   v1::FineTuningJob job;
   UnaryContext context(session->interrupt());
   const grpc::Status status =
       session->jobs().GetFineTuningJob(context.get(), request, &job);
+  const bool gone = status.error_code() == grpc::StatusCode::NOT_FOUND;
+  if (gone && IsFinal(last.state())) {
+    return ReportDeleted(session, last);
+  }
   if (!status.ok()) {
     return session->Fail("get " + ShortName(name), status);
   }
@@ -89,22 +100,27 @@ ExitCode FollowJob(Session* session, const std::string& name,
   request.set_name(name);
   request.set_until_final(true);
   const Environment& environment = session->environment();
-  bool seen = false;
-  const grpc::Status status =
-      WatchJobs(&session->jobs(), request, session->Streams(&printer),
-                [&](const v1::WatchFineTuningJobsResponse& message) {
-                  if (!message.has_job()) {
-                    return true;
-                  }
-                  seen = true;
-                  const absl::Time now = environment.now();
-                  on_message(message);
-                  printer.Update(ProgressOf(message.job(), now), now);
-                  return !IsFinal(message.job().state());
-                });
+  bool seen = false, removed = false;
+  v1::FineTuningJob last;
+  const grpc::Status status = WatchJobs(
+      &session->jobs(), request, session->Streams(&printer),
+      [&](const v1::WatchFineTuningJobsResponse& message) {
+        if (!message.has_job()) {
+          return true;
+        }
+        seen = true;
+        last = message.job();
+        removed = message.kind() == v1::WatchFineTuningJobsResponse::REMOVED;
+        if (removed && IsFinal(last.state())) return false;
+        const absl::Time now = environment.now();
+        on_message(message);
+        printer.Update(ProgressOf(message.job(), now), now);
+        return !IsFinal(message.job().state());
+      });
   printer.Finish();
   if (status.ok()) {
-    return ReportEnd(session, name, ended);
+    return removed ? ReportDeleted(session, last)
+                   : ReportEnd(session, name, last, ended);
   }
   const ExitCode code = session->Fail("watch " + ShortName(name), status);
   if (code == ExitCode::kDetached || code == ExitCode::kUnavailable) {

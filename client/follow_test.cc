@@ -393,5 +393,45 @@ TEST_F(FollowTest, WatchOfAllShowsTheirChanges) {
   EXPECT_EQ(out(), "a1 RUNNING\na1 SUCCEEDED\n");
 }
 
+v1::WatchFineTuningJobsResponse MakeRemoved(int64_t revision,
+                                            v1::JobState state) {
+  v1::WatchFineTuningJobsResponse message = MakeChange(revision, state);
+  message.set_kind(v1::WatchFineTuningJobsResponse::REMOVED);
+  return message;
+}
+
+TEST_F(FollowTest, AWatchedJobThatIsDeletedHasEnded) {
+  server_.answers().watch = [](const auto&, const SendWatch& send) {
+    send(MakeChange(1, v1::RUNNING));
+    send(MakeRemoved(3, v1::FAILED));
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Run({"watch", "a1"}), ExitCode::kJobFailed);
+  EXPECT_EQ(err(), "a1 ended FAILED and was deleted\n");
+  // Deleted between its end and the look at it.
+  server_.answers().watch = [](const auto&, const SendWatch& send) {
+    send(MakeChange(2, v1::SUCCEEDED));
+    return grpc::Status::OK;
+  };
+  server_.answers().get = [](const std::string&, v1::FineTuningJob*) {
+    return grpc::Status(grpc::StatusCode::NOT_FOUND, "a1 was deleted");
+  };
+  EXPECT_EQ(Run({"watch", "a1"}), ExitCode::kOk);
+  EXPECT_EQ(err(), "a1 ended SUCCEEDED and was deleted\n");
+}
+
+TEST_F(FollowTest, WatchOfAllShowsWhatIsDeleted) {
+  server_.answers().watch = [](const auto&, const SendWatch& send) {
+    send(MakeRemoved(1, v1::SUCCEEDED));
+    return grpc::Status(grpc::StatusCode::PERMISSION_DENIED, "enough");
+  };
+  EXPECT_EQ(Run({"watch"}), ExitCode::kAuth);
+  EXPECT_EQ(out(), "a1 was deleted\n");
+  EXPECT_EQ(Run({"watch", "-o", "name"}), ExitCode::kAuth);
+  EXPECT_EQ(out(), "projects/default/fineTuningJobs/a1\n");
+  EXPECT_EQ(Run({"watch", "-o", "json"}), ExitCode::kAuth);
+  EXPECT_EQ(nlohmann::json::parse(out())["removed"], true);
+}
+
 }  // namespace
 }  // namespace roundhouse::client

@@ -19,9 +19,11 @@
 #include "client/commands/audit.h"
 #include "client/commands/change.h"
 #include "client/commands/dataset.h"
+#include "client/commands/delete.h"
 #include "client/commands/device.h"
 #include "client/commands/doctor.h"
 #include "client/commands/download.h"
+#include "client/commands/du.h"
 #include "client/commands/export.h"
 #include "client/commands/get.h"
 #include "client/commands/job_template.h"
@@ -31,6 +33,7 @@
 #include "client/commands/logs.h"
 #include "client/commands/model.h"
 #include "client/commands/plan.h"
+#include "client/commands/prune.h"
 #include "client/commands/sample.h"
 #include "client/commands/submit.h"
 #include "client/commands/token.h"
@@ -63,7 +66,8 @@ constexpr Factory kFactories[] = {
     MakeTopCommand,     MakeTraceCommand,    MakeJobTemplateCommand,
     MakeUserCommand,    MakeProjectCommand,  MakeWhoAmICommand,
     MakeAuditCommand,   MakeLimitCommand,    MakeDoctorCommand,
-    MakeUploadCommand,  MakeDownloadCommand, MakeTokenCommand,
+    MakeUploadCommand,  MakeDownloadCommand, MakeDuCommand,
+    MakePruneCommand,   MakeDeleteCommand,   MakeTokenCommand,
     MakeLoginCommand,   MakeLogoutCommand};
 
 void DefineGlobalFlags(GlobalFlags* global, FlagSet* flags) {
@@ -103,13 +107,13 @@ std::unique_ptr<Command> MakeCommand(const std::string& name) {
 
 // What other tools call it.
 constexpr std::pair<const char*, const char*> kOtherWords[] = {
-    {"create", "submit"}, {"delete", "cancel"},
+    {"create", "submit"}, {"df", "du"},
     {"describe", "get"},  {"gpu", "device"},
     {"gpus", "device"},   {"info", "get"},
     {"jobs", "list"},     {"kill", "cancel"},
     {"ls", "list"},       {"nodes", "device"},
     {"ps", "list"},       {"preview", "dataset preview"},
-    {"rm", "cancel"},     {"run", "submit"},
+    {"rm", "delete"},     {"run", "submit"},
     {"show", "get"},      {"stats", "get"},
     {"status", "get"},    {"stop", "cancel"},
     {"train", "submit"},  {"validate", "dataset validate"}};

@@ -1,23 +1,19 @@
 #include "client/commands/token.h"
 
-#include <cstdint>
 #include <ostream>
 #include <string>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "base/nearest_name.h"
 #include "base/visible_text.h"
 #include "client/commands/named_things.h"
 #include "client/tables/account_output.h"
+#include "client/time_span.h"
 
 namespace roundhouse::client {
 namespace {
-
-constexpr int64_t kMostDays = 3650;
 
 class TokenCommand : public NamedThingsCommand {
  public:
@@ -86,18 +82,9 @@ absl::Status TokenCommand::CheckFlags() {
                      "admin", DidYouMean(scope_, scopes)));
   }
   if (expires_.empty()) return absl::OkStatus();
-  const absl::string_view number =
-      absl::string_view(expires_).substr(0, expires_.size() - 1);
-  int64_t count = 0;
-  const char unit = expires_.back();
-  const int64_t hours = unit == 'd' ? 24 : 1;
-  if ((unit != 'd' && unit != 'h') || !absl::SimpleAtoi(number, &count) ||
-      count < 1 || count > kMostDays * 24 / hours) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("flag --expires: \"", expires_,
-                     "\" is no time from 1h to ", kMostDays, "d"));
-  }
-  lifetime_ = absl::Hours(count * hours);
+  const auto lifetime = ParseTimeSpan("expires", expires_);
+  if (!lifetime.ok()) return lifetime.status();
+  lifetime_ = *lifetime;
   return absl::OkStatus();
 }
 

@@ -14,6 +14,19 @@ void ShowJsonLine(const v1::FineTuningJob& job, Session* session) {
   session->out() << JsonText(BriefJobJson(job), -1) << "\n" << std::flush;
 }
 
+void ShowRemoved(const v1::FineTuningJob& job, Session* session) {
+  if (session->format() == OutputFormat::kJson) {
+    nlohmann::ordered_json json = BriefJobJson(job);
+    json["removed"] = true;
+    session->out() << JsonText(json, -1);
+  } else if (session->format() == OutputFormat::kName) {
+    session->out() << VisibleLine(job.name());
+  } else {
+    session->out() << VisibleLine(ShortName(job.name())) << " was deleted";
+  }
+  session->out() << "\n" << std::flush;
+}
+
 class WatchCommand : public Command {
  public:
   const CommandInfo& info() const override;
@@ -68,10 +81,14 @@ ExitCode WatchCommand::WatchAll(Session* session) {
       &session->jobs(), v1::WatchFineTuningJobsRequest(),
       session->Streams(&printer),
       [session](const v1::WatchFineTuningJobsResponse& message) {
+        const v1::FineTuningJob& job = message.job();
+        if (message.kind() == v1::WatchFineTuningJobsResponse::REMOVED) {
+          ShowRemoved(job, session);
+          return true;
+        }
         if (message.kind() != v1::WatchFineTuningJobsResponse::CHANGE) {
           return true;
         }
-        const v1::FineTuningJob& job = message.job();
         if (session->format() == OutputFormat::kJson) {
           ShowJsonLine(job, session);
         } else if (session->format() == OutputFormat::kName) {

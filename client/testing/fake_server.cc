@@ -96,6 +96,12 @@ class FakeServer::Jobs : public v1::FineTuningJobService::Service {
       v1::FineTuningJob* job) override {
     return Change("cancel", request->name(), job);
   }
+  grpc::Status DeleteFineTuningJob(
+      grpc::ServerContext*, const v1::DeleteFineTuningJobRequest* request,
+      v1::DeleteFineTuningJobResponse* response) override {
+    return answers_.delete_job ? answers_.delete_job(*request, response)
+                               : NoAnswer();
+  }
 
  private:
   grpc::Status Change(const std::string& call, const std::string& name,
@@ -159,6 +165,20 @@ class FakeServer::Checkpoints : public v1::CheckpointService::Service {
                               v1::HashOutputFileResponse* response) override {
     return answers_.hash_output ? answers_.hash_output(*request, response)
                                 : NoAnswer();
+  }
+  grpc::Status ListOldCheckpoints(
+      grpc::ServerContext*, const v1::ListOldCheckpointsRequest* request,
+      v1::ListOldCheckpointsResponse* response) override {
+    return answers_.old_checkpoints
+               ? answers_.old_checkpoints(*request, response)
+               : NoAnswer();
+  }
+  grpc::Status DeleteCheckpoints(
+      grpc::ServerContext*, const v1::DeleteCheckpointsRequest* request,
+      v1::DeleteCheckpointsResponse* response) override {
+    return answers_.delete_checkpoints
+               ? answers_.delete_checkpoints(*request, response)
+               : NoAnswer();
   }
 
  private:
@@ -233,6 +253,13 @@ class FakeServer::System : public v1::SystemService::Service {
   grpc::Status Diagnose(grpc::ServerContext*, const v1::DiagnoseRequest*,
                         v1::Diagnosis* response) override {
     return answers_.diagnosis ? answers_.diagnosis(response) : NoAnswer();
+  }
+
+  grpc::Status GetDiskUsage(grpc::ServerContext*,
+                            const v1::GetDiskUsageRequest* request,
+                            v1::GetDiskUsageResponse* response) override {
+    return answers_.disk_usage ? answers_.disk_usage(*request, response)
+                               : NoAnswer();
   }
 
  private:

@@ -55,6 +55,18 @@ struct FakeAnswers {
   std::function<grpc::Status(const std::string& call, const std::string& name,
                              v1::FineTuningJob*)>
       change;
+  std::function<grpc::Status(const v1::DeleteFineTuningJobRequest&,
+                             v1::DeleteFineTuningJobResponse*)>
+      delete_job;
+  std::function<grpc::Status(const v1::ListOldCheckpointsRequest&,
+                             v1::ListOldCheckpointsResponse*)>
+      old_checkpoints;
+  std::function<grpc::Status(const v1::DeleteCheckpointsRequest&,
+                             v1::DeleteCheckpointsResponse*)>
+      delete_checkpoints;
+  std::function<grpc::Status(const v1::GetDiskUsageRequest&,
+                             v1::GetDiskUsageResponse*)>
+      disk_usage;
   std::function<grpc::Status(v1::ListDevicesResponse*)> devices;
   std::function<grpc::Status(v1::Server*)> server;
   std::function<grpc::Status(v1::Diagnosis*)> diagnosis;
