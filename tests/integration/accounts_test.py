@@ -199,6 +199,63 @@ class AccountsTest(unittest.TestCase):
         self.assertEqual((row["user"], row["reason"]), ("mary", "QUOTA"))
         self.daemon.stop()
 
+    def test_each_deletes_his_own(self):
+        self.daemon.client("project", "add", "vision")
+        for name, uid, *more in (("mary", MARY), ("otto", OTTO),
+                                 ("ella", ELLA, "--role=viewer")):
+            self.daemon.client("user", "add", name, f"--uid={uid}",
+                               "--project=vision", *more)
+        self.daemon.client("user", "add", "nora", f"--uid={NOBODY}")
+        path = self.scratch.folder / "saves.json"
+        path.write_text(json.dumps({**SPEC, "output_name": "hers",
+                                    "save_steps": 1}))
+        path.chmod(0o644)
+        job = self.ok(self.client(MARY, "submit", "-f", path, "-o",
+                                  "name")).strip()
+        self.daemon.wait(job.rsplit("/", 1)[1])
+
+        # Strangers to the project, its viewers and its other members.
+        delete = ("delete", job, "--yes")
+        self.denied(self.client(NOBODY, *delete), "you have no role")
+        self.denied(self.client(ELLA, *delete), "you are a viewer")
+        self.denied(self.client(OTTO, *delete), "is mary's: its owner and")
+        self.denied(self.client(ELLA, "prune"), "this takes a member")
+        for uid in (NOBODY, OTTO):
+            self.assertIn("nothing to delete", self.client(
+                uid, "prune", "--keep=0").stderr)
+            self.denied(self.client(uid, "prune", "--all"), "only an admin")
+        self.assertEqual(self.daemon.checkpoints(job.rsplit("/", 1)[1]),
+                         [1, 2, 3])
+
+        # Who sees its bytes.
+        for uid, seen in ((NOBODY, False), (ELLA, True), (MARY, True)):
+            parts = json.loads(self.ok(self.client(
+                uid, "du", "-o", "json")))["parts"]
+            self.assertEqual(job in {part.get("name") for part in parts}, seen)
+            self.assertEqual("vision" in json.dumps(parts), seen)
+
+        self.assertIn("Deleted 2 checkpoints",
+                      self.ok(self.client(MARY, "prune", "--yes")))
+        self.ok(self.client(MARY, *delete))
+        rows = self.audit("--user=mary")
+        self.assertEqual(
+            [(row["rpc"].split("/")[1], row["resource"], row["code"])
+             for row in rows[:2]],
+            [("DeleteFineTuningJob", job, "OK"),
+             ("DeleteCheckpoints", job, "OK")])
+
+        # The result is the project's as before.
+        self.ok(self.client(ELLA, "model", "show",
+                            self.daemon.state / "outputs/hers"))
+        for name in ("hers", self.daemon.state / "outputs/hers"):
+            done = self.client(NOBODY, "model", "show", name)
+            self.assertNotEqual(done.returncode, 0, done.stdout)
+        self.daemon.client("user", "remove", "mary")
+        refused = self.daemon.client("project", "remove", "vision",
+                                     check=False)
+        self.assertNotIn("has jobs", refused.stderr)
+        self.daemon.stop()
+
     def test_projects_keep_apart(self):
         old = self.ok(self.submit(OTTO)).strip()
         self.daemon.client("project", "add", "vision")

@@ -241,6 +241,15 @@ class FileSitesTest(unittest.TestCase):
             str(self.data / ".roundhouse-export-x"))
         (self.daemon.state / "reserve").unlink()
 
+    def delete(self, job):
+        """First a checkpoint, then a job whose result stays, then one with
+        its result."""
+        self.daemon.client("prune", "--yes")
+        self.daemon.client("delete", job, "--yes")
+        other = self.daemon.submit({**JOB, "max_steps": 2})
+        self.daemon.wait(other)
+        self.daemon.client("delete", other, "--yes", "--output")
+
     def swap_an_output(self):
         """The next daemon knows of no end and makes the output again."""
         self.daemon.start(kill_at="daemon.save.after_rename:2")
@@ -263,6 +272,7 @@ class FileSitesTest(unittest.TestCase):
         self.daemon.finish(job)
         self.assertTrue(list(self.daemon.directory(job).glob("*.corrupt")))
         self.daemon.client("export", job, "--output=full")
+        self.delete(job)
         self.daemon.stop()
         self.lose_the_store()
         self.swap_an_output()

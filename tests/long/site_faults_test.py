@@ -122,6 +122,9 @@ TABLE = (
     Row("output.remove", "restart", job=SHORT),
     Row("export.remove", "export_left"),
     Row("shard.remove", "files_worker_dies"),
+    Row("removal.mark", "delete"),
+    Row("removal.rename", "delete"),
+    Row("removal.remove", "delete"),
 )
 
 # Each run of the helper counts its own passes: this stands before Python, and
@@ -496,6 +499,32 @@ class SiteFaultsTest(unittest.TestCase):
                            "an upload", pause=0.2)
         self.assertIn("train.jsonl",
                       self.answer("dataset", "show", "train").stdout)
+        self.end_all(wanted)
+
+    def delete(self, row, fault, length):
+        """A job goes, or it stays whole; in the end nothing of it is left."""
+        self.start_afresh(fault)
+        job = self.daemon.submit(JOB)
+        self.check_weights(self.daemon.wait(job))
+        folder = self.daemon.directory(job)
+        with_result = row.site != "removal.mark"
+        words = ("delete", job, "--yes",
+                 *(["--output"] if with_result else []))
+        self.answer(*words)
+        self.wait_for_fault(row.site)
+        there = self.answer("get", job).returncode == 0
+        wanted = self.ask_everything(job if there else None)
+        self.disk_is_back(length)
+        not_found = 5
+        harness.wait_until(
+            lambda: self.answer(*words).returncode in (0, not_found),
+            f"{job} is deleted", pause=0.2)
+        self.start_once_more()
+        harness.wait_until(lambda: not folder.exists(), f"{folder} is gone")
+        output = self.daemon.state / "outputs" / job
+        harness.wait_until(lambda: output.exists() != with_result,
+                           f"{output} {'goes' if with_result else 'stays'}")
+        wanted.pop(job, None)
         self.end_all(wanted)
 
     def test_data_without_room_are_prepared_when_there_is_some(self):
