@@ -67,6 +67,7 @@ void Sampler::StartNext() {
       continue;
     }
     sink_ = next.sink;
+    reading_ = std::move(next.source.reading);
     run_ = std::make_unique<SampleRun>(
         SampleGround{loop_, arena_, pool_, bases_},
         SampleRunOptions{.number = next_number_,
@@ -83,6 +84,7 @@ void Sampler::StartNext() {
 
 void Sampler::OnOver(const absl::Status& status) {
   RH_LOG(kInfo) << "a sample is over: " << status;
+  reading_.reset();  // before anybody hears that it is over
   // A stopped daemon said so already.
   if (sink_ != nullptr) std::exchange(sink_, nullptr)->OnEnd(status);
   // The run is still on the stack.

@@ -79,7 +79,8 @@ class Sampler final : public SampleEngine {
   const SamplerOptions options_;
   std::deque<Waiting> queue_;
   std::unique_ptr<SampleRun> run_;
-  std::shared_ptr<SampleSink> sink_;  // of run_
+  std::shared_ptr<SampleSink> sink_;     // of run_
+  std::shared_ptr<const void> reading_;  // of run_: SampleSource's
   uint64_t next_number_ = kSamplingNumber;
   std::function<void()> gone_;
   bool stopped_ = false;

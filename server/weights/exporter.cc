@@ -262,6 +262,7 @@ void Exporter::Finish() {
         return status;
       },
       [this, plan](const absl::Status& status) {
+        plan->reading.reset();  // before anybody hears that it is over
         if (!status.ok()) return End(status);
         End(plan->output);
       });
