@@ -36,7 +36,6 @@ class UploadTest(unittest.TestCase):
         self.daemon = self.scratch.daemon()
         self.local = self.scratch.folder / "laptop"
         self.local.mkdir()
-        self.cuts = 0
 
     def begin(self, *words):
         return subprocess.Popen(
@@ -45,23 +44,28 @@ class UploadTest(unittest.TestCase):
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             cwd=self.local)
 
-    def cut(self, chosen, *words):
-        """Gives the command, and kills it or the daemon, CUTS times; then lets
-        it end.  Its output."""
+    def cut(self, chosen, command):
+        """Gives command(0), and kills it or the daemon. Goes on until CUTS of
+        them were under way; one that has ended by then makes room for
+        command(1), and so on. Then the last one ends: its number and output."""
         print(f"ROUNDHOUSE_SEED={SEED} ROUNDHOUSE_CUTS={CUTS}", flush=True)
-        for _ in range(CUTS):
+        number, cuts, longest = 0, 0, LONGEST_TRY_SECONDS
+        words = command(number)
+        while cuts < CUTS:
             client = self.begin(*words)
             try:
-                client.communicate(
-                    timeout=chosen.uniform(0, LONGEST_TRY_SECONDS))
+                _, err = client.communicate(timeout=chosen.uniform(0, longest))
+                self.assertEqual(client.returncode, 0, err)
+                number, longest = number + 1, longest / 2
+                words = command(number)
             except subprocess.TimeoutExpired:
-                self.cuts += 1
+                cuts += 1
             if chosen.random() < 0.3:
                 self.daemon.kill()
                 self.daemon.start()
             client.kill()
             client.communicate()
-        return self.finish(self.begin(*words))
+        return number, self.finish(self.begin(*words))
 
     def finish(self, client):
         out, err = client.communicate(timeout=harness.DEADLINE_SECONDS)
@@ -75,13 +79,18 @@ class UploadTest(unittest.TestCase):
         (folder / "sub").mkdir(parents=True)
         (folder / "config.json").write_text("{}")
         (folder / "sub/empty").write_text("")
-        (folder / "model.safetensors").write_bytes(
-            chosen.randbytes(48 << 20))
-        out = self.cut(chosen, "upload", "model", "--model", "--name=big")
-        self.assertEqual(out, "model:big\n")
-        [shown] = json.loads(self.daemon.client(
+
+        def command(number):
+            (folder / "model.safetensors").write_bytes(
+                chosen.randbytes(48 << 20))
+            return "upload", "model", "--model", f"--name=big-{number}"
+        number, out = self.cut(chosen, command)
+        self.assertEqual(out, f"model:big-{number}\n")
+        shown = json.loads(self.daemon.client(
             "model", "list", "-o", "json").stdout)["uploads"]
-        self.assertEqual(shown["version"], 1)
+        self.assertEqual([(one["name"], one["version"]) for one in shown],
+                         [(f"big-{i}", 1) for i in range(number + 1)])
+        shown = shown[number]
         there = self.daemon.state / "uploads/versions" / shown["id"]
         for path in folder.rglob("*"):
             if path.is_file():
@@ -117,7 +126,8 @@ class UploadTest(unittest.TestCase):
         chosen = random.Random(SEED + 1)
         output = pathlib.Path(self.daemon.job(job)["output_path"])
         (output / "large.bin").write_bytes(chosen.randbytes(48 << 20))
-        out = self.cut(chosen, "download", job, "--output=result", "--force")
+        _, out = self.cut(chosen, lambda _: ("download", job, "--output=result",
+                                             "--force"))
         self.assertEqual(out, "result\n")
         names = {path.name for path in output.iterdir()}
         self.assertIn("model.safetensors", names)
