@@ -183,6 +183,8 @@ absl::StatusOr<std::string> WeightNames::ResolveModel(
     const std::string& field, const std::string& name, HubNeed need,
     const NameUser& user) const {
   if (hub_.Contains(name)) {
+    RETURN_IF_ERROR(
+        ResolveBelow(field, name, PathKind::kDirectory, user).status());
     ASSIGN_OR_RETURN(const std::string cached, hub_.Resolve(field, name, need));
     return ResolveBelow(field, cached, PathKind::kDirectory, user);
   }
@@ -196,8 +198,11 @@ absl::StatusOr<std::string> WeightNames::ResolveModel(
   if (ResolveBelow(field, folder, PathKind::kDirectory, user).ok()) {
     return nearest;
   }
-  const auto cached = hub_.Find(field, *hub_name, need);
   // A folder of the cache may be a project's.
+  const auto cached =
+      hub_.Find(field, *hub_name, need, [&](const std::string& there) {
+        return ResolveBelow(field, there, PathKind::kDirectory, user).ok();
+      });
   if (cached.ok()) {
     return ResolveBelow(field, *cached, PathKind::kDirectory, user);
   }

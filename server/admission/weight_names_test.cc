@@ -287,12 +287,16 @@ TEST_F(OthersNamesTest, TheHubsCacheHasRootsToo) {
                         root_ + "/hub/models--lab--gated"}},
        .hf_cache = root_ + "/hub"},
       *store_);
+  const auto refused = [this](const std::string& name) {
+    return names()
+        .ResolvePath("f", name, PathKind::kModel, In("speech", Role::kMember))
+        .status();
+  };
+  EXPECT_EQ(
+      absl::StrReplaceAll(refused("lab/gated").message(), {{"gated", "other"}}),
+      refused("lab/other").message());
   for (const std::string& name : {std::string("lab/gated"), snapshot}) {
-    EXPECT_FALSE(names()
-                     .ResolvePath("f", name, PathKind::kModel,
-                                  In("speech", Role::kMember))
-                     .ok())
-        << name;
+    EXPECT_FALSE(refused(name).ok()) << name;
     const auto found = names().ResolvePath("f", name, PathKind::kModel,
                                            In("vision", Role::kMember));
     EXPECT_TRUE(found.ok()) << found.status();

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/status.h"
 #include "server/access/job_names.h"
 #include "server/spec/spec_error.h"
@@ -58,10 +59,15 @@ std::vector<DiskPart> PartsOf(const JobRecord& job, const JobRemains& remains) {
                      .step = step,
                      .partial = bytes.partial});
   };
+  TreeBytes others = remains.broken;
   for (const auto& [step, bytes] : remains.checkpoints) {
-    add(DiskKind::kCheckpoint, bytes, step);
+    if (parts.size() < kCheckpointsOfPage) {
+      add(DiskKind::kCheckpoint, bytes, step);
+    } else {
+      others += bytes;
+    }
   }
-  if (remains.broken.own > 0) add(DiskKind::kCheckpoint, remains.broken, 0);
+  if (others.own > 0) add(DiskKind::kCheckpoint, others, 0);
   add(DiskKind::kPreparedData, remains.data, 0);
   add(DiskKind::kLogs, remains.logs, 0);
   return parts;
@@ -78,6 +84,20 @@ DiskPart OutputPart(const JobRecord& job, int64_t bytes) {
 DiskKeeper::DiskKeeper(const World& world, Calls calls)
     : world_(world), calls_(std::move(calls)) {}
 
+absl::StatusOr<DiskKeeper::Turn> DiskKeeper::Begin(const std::string& who) {
+  MutexLock lock(mutex_);
+  if (busy_.size() >= kDiskCallsAtOnce || !busy_.insert(who).second) {
+    return FieldError(
+        absl::StatusCode::kAborted, FieldReason::kTryLater, "",
+        absl::StrCat("another call of ", who, " looks at the disk now, or ",
+                     kDiskCallsAtOnce, " of all; try again"));
+  }
+  return Turn(this, [this, who](const void*) {
+    MutexLock ended(mutex_);
+    busy_.erase(who);
+  });
+}
+
 absl::Status DiskKeeper::CheckOver(const JobRecord& job) const {
   if (IsFinal(job.state)) return calls_.check_over(job.id);
   return absl::FailedPreconditionError(absl::StrCat(
@@ -87,6 +107,7 @@ absl::Status DiskKeeper::CheckOver(const JobRecord& job) const {
 
 absl::StatusOr<DeletedJob> DiskKeeper::DeleteJob(
     const DeleteJobRequest& request) {
+  ASSIGN_OR_RETURN(const Turn turn, Begin(request.who));
   const JobRecord& job = request.job;
   RETURN_IF_ERROR(CheckOver(job));
   const JobRemains remains = FindRemains(world_.paths, job);
@@ -124,7 +145,7 @@ absl::StatusOr<std::vector<CheckpointRecord>> DiskKeeper::Checkpoints(
   for (const CheckpointRecord& row : listed) rows[row.step] = row;
   const std::string directory = world_.paths.Directory(job);
   ASSIGN_OR_RETURN(const std::vector<int64_t> steps,
-                   FindCheckpointSteps(directory));
+                   world_.remover.StepsOf(job));
   std::vector<CheckpointRecord> found;
   for (const int64_t step : steps) {
     const std::string path = CheckpointPath(directory, step);
@@ -141,18 +162,14 @@ absl::StatusOr<std::vector<CheckpointRecord>> DiskKeeper::Checkpoints(
 
 absl::Status DiskKeeper::AddOld(const JobRecord& job,
                                 const OldCheckpointsQuery& query,
+                                const Remover::Used& used,
                                 OldCheckpoints& page) const {
   ASSIGN_OR_RETURN(std::vector<CheckpointRecord> all, Checkpoints(job));
   all.resize(all.size() -
              std::min(all.size(), static_cast<size_t>(query.keep)));
-  const bool all_unused =
-      world_.remover.CheckUnused(job, {world_.paths.Directory(job)}).ok();
   for (const CheckpointRecord& checkpoint : all) {
     if (checkpoint.create_time >= query.before) continue;
-    if (!all_unused &&
-        !world_.remover.CheckUnused(job, {checkpoint.path}).ok()) {
-      continue;
-    }
+    if (!used.IsFree(checkpoint.path)) continue;
     page.checkpoints.push_back(ToCheckpoint(job, checkpoint));
   }
   return absl::OkStatus();
@@ -160,10 +177,12 @@ absl::Status DiskKeeper::AddOld(const JobRecord& job,
 
 absl::StatusOr<OldCheckpoints> DiskKeeper::ListOldCheckpoints(
     const OldCheckpointsQuery& query) {
+  ASSIGN_OR_RETURN(const Turn turn, Begin(query.caller.owner()));
   ASSIGN_OR_RETURN(
       const JobPage jobs,
       world_.store.List(EndedStates(), query.before_job, kScannedOfPage));
   OldCheckpoints page{.next_before_job = jobs.next_before};
+  ASSIGN_OR_RETURN(const Remover::Used used, world_.remover.FindUsed());
   size_t looked_at = 0;
   for (const JobRecord& job : jobs.jobs) {
     if (job.last_checkpoint_path.empty() || !IsAsked(job, query)) continue;
@@ -172,13 +191,16 @@ absl::StatusOr<OldCheckpoints> DiskKeeper::ListOldCheckpoints(
       page.next_before_job = *JobNumber(job.id) + 1;
       return page;
     }
-    RETURN_IF_ERROR(AddOld(job, query, page));
+    const absl::Status added = AddOld(job, query, used, page);
+    // One folder that can't be read keeps nobody from the others.
+    if (!added.ok()) RH_LOG(kWarning) << job.id << ": " << added.message();
   }
   return page;
 }
 
 absl::StatusOr<DeletedCheckpoints> DiskKeeper::DeleteCheckpoints(
     const DeleteCheckpointsRequest& request) {
+  ASSIGN_OR_RETURN(const Turn turn, Begin(request.who));
   const JobRecord& job = request.job;
   RETURN_IF_ERROR(CheckOver(job));
   ASSIGN_OR_RETURN(const std::vector<CheckpointRecord> there, Checkpoints(job));

@@ -4,17 +4,22 @@
 // DiskUsage share what has several names (tree_bytes.h).
 //
 // Thread-safe.  Blocks on the disk; a call looks at kCountedOfPage jobs or
-// results at most, and holds no lock meanwhile.
+// results at most, and holds no lock meanwhile.  Each takes a thread of all
+// callers' for a while, so a caller has one at a time and all have
+// kDiskCallsAtOnce: kAborted.
 #ifndef ROUNDHOUSE_SERVER_REMOVAL_DISK_KEEPER_H_
 #define ROUNDHOUSE_SERVER_REMOVAL_DISK_KEEPER_H_
 
 #include <cstddef>
 #include <functional>
+#include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/mutex.h"
 #include "server/admission/job_paths.h"
 #include "server/api/disk/disk_engine.h"
 #include "server/removal/remover.h"
@@ -26,6 +31,7 @@ namespace roundhouse {
 inline constexpr size_t kCountedOfPage = 100;
 // Rows or names that a page goes through for them.
 inline constexpr int kScannedOfPage = 500;
+inline constexpr size_t kDiskCallsAtOnce = 2;
 // Checkpoints after whose job a page ends.
 inline constexpr size_t kCheckpointsOfPage = 500;
 
@@ -56,11 +62,14 @@ class DiskKeeper final : public DiskEngine {
   absl::StatusOr<DiskUsagePage> DiskUsage(const DiskUsageQuery& query) override;
 
  private:
+  using Turn = std::shared_ptr<const void>;  // of one call
+
+  absl::StatusOr<Turn> Begin(const std::string& who);
   absl::Status CheckOver(const JobRecord& job) const;
   absl::StatusOr<std::vector<CheckpointRecord>> Checkpoints(
       const JobRecord& job) const;
   absl::Status AddOld(const JobRecord& job, const OldCheckpointsQuery& query,
-                      OldCheckpoints& page) const;
+                      const Remover::Used& used, OldCheckpoints& page) const;
 
   // disk_usage.cc
   void AddServer(DiskUsagePage& page) const;
@@ -70,16 +79,19 @@ class DiskKeeper final : public DiskEngine {
                                       std::optional<int64_t> before,
                                       DiskUsagePage& page) const;
   absl::StatusOr<std::string> AddExports(const DiskUsageQuery& query,
-                                         const std::string& after,
+                                         size_t from,
                                          DiskUsagePage& page) const;
   absl::StatusOr<std::optional<DiskPart>> ExportNamed(
       const DiskUsageQuery& query, const std::string& name) const;
 
   const World world_;
   const Calls calls_;
+  Mutex mutex_;
+  std::set<std::string> busy_ ABSL_GUARDED_BY(mutex_);  // callers
 };
 
 // The parts of a job with its own bytes, without its result: what goes with it.
+// Checkpoints beyond kCheckpointsOfPage are one part.
 std::vector<DiskPart> PartsOf(const JobRecord& job, const JobRemains& remains);
 DiskPart OutputPart(const JobRecord& job, int64_t bytes);
 

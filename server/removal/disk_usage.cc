@@ -65,12 +65,16 @@ void AddJob(const JobRecord& job, const JobRemains& remains,
   DiskPart part{.name = JobName(job.project, job.id),
                 .owner = job.owner,
                 .project = job.project};
+  // How many jobs use the same data is not told: what has other names, which
+  // are the cache's, counts there.
+  TreeBytes data = remains.data;
+  data.shared = data.own;
   TreeBytes checkpoints = remains.broken;
   for (const auto& [step, bytes] : remains.checkpoints) checkpoints += bytes;
   for (const auto& [kind, bytes] :
        {std::pair(DiskKind::kCheckpoint, checkpoints),
         std::pair(DiskKind::kOutput, remains.output_bytes),
-        std::pair(DiskKind::kPreparedData, remains.data),
+        std::pair(DiskKind::kPreparedData, data),
         std::pair(DiskKind::kLogs, remains.logs)}) {
     part.kind = kind;
     if (bytes.shared > 0 || bytes.partial) {
@@ -88,6 +92,7 @@ void DiskKeeper::AddServer(DiskUsagePage& page) const {
     const std::string path = absl::StrCat(state, "/", name);
     if (path == world_.paths.prepared()) {
       cache += CountTree(path);
+      cache.shared = cache.whole;
     } else if (std::find(std::begin(kCountedFolders), std::end(kCountedFolders),
                          name) == std::end(kCountedFolders)) {
       store += CountTree(path);
@@ -126,7 +131,7 @@ absl::StatusOr<std::string> DiskKeeper::AddJobs(const DiskUsageQuery& query,
     }
     AddJob(job, FindRemains(world_.paths, job), page);
   }
-  if (!jobs.next_before.has_value()) return std::string(kExports);
+  if (!jobs.next_before.has_value()) return absl::StrCat(kExports, 0);
   return absl::StrCat(kJobs, *jobs.next_before);
 }
 
@@ -158,17 +163,17 @@ absl::StatusOr<std::optional<DiskPart>> DiskKeeper::ExportNamed(
   return part;
 }
 
+// The token has a place in the list, since a name may be a stranger's.
 absl::StatusOr<std::string> DiskKeeper::AddExports(const DiskUsageQuery& query,
-                                                   const std::string& after,
+                                                   size_t from,
                                                    DiskUsagePage& page) const {
   const std::vector<std::string> names = NamesIn(world_.paths.outputs());
-  auto name = std::upper_bound(names.begin(), names.end(), after);
   size_t counted = 0;
-  for (int scanned = 0; name != names.end(); ++name, ++scanned) {
-    if (scanned == kScannedOfPage || counted == kCountedOfPage) {
-      return absl::StrCat(kExports, *std::prev(name));
+  for (size_t at = from; at < names.size(); ++at) {
+    if (at - from == kScannedOfPage || counted == kCountedOfPage) {
+      return absl::StrCat(kExports, at);
     }
-    ASSIGN_OR_RETURN(auto part, ExportNamed(query, *name));
+    ASSIGN_OR_RETURN(auto part, ExportNamed(query, names[at]));
     if (!part.has_value()) continue;
     ++counted;
     page.parts.push_back(*std::move(part));
@@ -178,6 +183,7 @@ absl::StatusOr<std::string> DiskKeeper::AddExports(const DiskUsageQuery& query,
 
 absl::StatusOr<DiskUsagePage> DiskKeeper::DiskUsage(
     const DiskUsageQuery& query) {
+  ASSIGN_OR_RETURN(const Turn turn, Begin(query.caller.owner()));
   DiskUsagePage page;
   struct statvfs disk;
   if (statvfs(world_.paths.state_dir().c_str(), &disk) == 0) {
@@ -186,22 +192,22 @@ absl::StatusOr<DiskUsagePage> DiskKeeper::DiskUsage(
     page.disk_total_bytes = static_cast<int64_t>(disk.f_blocks) * block;
   }
   absl::string_view token = query.page_token;
-  int64_t before = 0;
-  if (absl::ConsumePrefix(&token, kExports)) {
+  const bool exports = absl::ConsumePrefix(&token, kExports);
+  const bool jobs = !exports && absl::ConsumePrefix(&token, kJobs);
+  int64_t at = 0;
+  const bool is_number = absl::SimpleAtoi(token, &at) && at >= 0;
+  if (exports || jobs ? !is_number : !token.empty()) {
+    return FieldError(FieldReason::kInvalidValue, "page_token",
+                      "is none that this server gave");
+  }
+  if (exports) {
     ASSIGN_OR_RETURN(page.next_page_token,
-                     AddExports(query, std::string(token), page));
+                     AddExports(query, static_cast<size_t>(at), page));
     return page;
   }
   std::optional<int64_t> begin;
-  if (absl::ConsumePrefix(&token, kJobs)) {
-    if (!absl::SimpleAtoi(token, &before) || before < 0) {
-      return FieldError(FieldReason::kInvalidValue, "page_token",
-                        "is none that this server gave");
-    }
-    begin = before;
-  } else if (!token.empty()) {
-    return FieldError(FieldReason::kInvalidValue, "page_token",
-                      "is none that this server gave");
+  if (jobs) {
+    begin = at;
   } else {
     if (query.project.empty()) AddServer(page);
     AddUploads(query, page);

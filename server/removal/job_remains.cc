@@ -4,6 +4,7 @@
 #include <system_error>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "base/path_exists.h"
 #include "server/weights/checkpoint.h"
 #include "server/weights/output_owner.h"
@@ -37,6 +38,25 @@ bool IsOutputOf(const std::string& directory, const std::string& job_uid) {
   return mark.project.empty() && mark.user.empty();
 }
 
+std::string FindOutput(const JobPaths& paths, const JobRecord& job) {
+  const std::string recorded =
+      job.output_path.empty()
+          ? ""
+          : absl::StrCat(paths.outputs(), "/",
+                         fs::path(job.output_path).filename().string());
+  const std::string named = paths.Output(job);
+  // The last one is a result whose name was taken (DirectoryPlan).
+  for (const std::string& path :
+       {recorded, named, absl::StrCat(named, "-", job.uid)}) {
+    if (path.empty() || !IsDirectory(path)) continue;
+    if (path == recorded ? IsOutputOf(path, job.uid)
+                         : ReadOutputMark(path).job_uid == job.uid) {
+      return path;
+    }
+  }
+  return "";
+}
+
 JobRemains FindRemains(const JobPaths& paths, const JobRecord& job) {
   JobRemains remains;
   size_t names = 0;
@@ -52,11 +72,9 @@ JobRemains FindRemains(const JobPaths& paths, const JobRecord& job) {
   if (error && error != std::errc::no_such_file_or_directory) {
     remains.logs.partial = true;
   }
-  const std::string output = paths.Output(job);
-  if (!job.output_path.empty() && IsDirectory(output) &&
-      IsOutputOf(output, job.uid)) {
-    remains.output = output;
-    remains.output_bytes = CountTree(output);
+  remains.output = FindOutput(paths, job);
+  if (!remains.output.empty()) {
+    remains.output_bytes = CountTree(remains.output);
   }
   return remains;
 }

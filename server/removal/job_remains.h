@@ -25,9 +25,12 @@ struct JobRemains {
 
 JobRemains FindRemains(const JobPaths& paths, const JobRecord& job);
 
-// Whether the directory, which the job's record names, is still its result and
-// not something that took its place.
+// Whether the directory is the job's result, or says nothing of whose it is.
 bool IsOutputOf(const std::string& directory, const std::string& job_uid);
+
+// Where the job's result is: where its record says, or else where one of its
+// name would be, if what lies there says that it is this job's.  "": nowhere.
+std::string FindOutput(const JobPaths& paths, const JobRecord& job);
 
 }  // namespace roundhouse
 

@@ -94,6 +94,15 @@ Remover::Remover(JobStore& store, const JobPaths& paths, Readings& readings)
       use_(paths.state_dir()),
       state_(paths.state_dir()) {}
 
+absl::StatusOr<Remover::Used> Remover::FindUsed() const {
+  std::vector<std::string> names;
+  RETURN_IF_ERROR(store_.ReadWith([&](Database* db) -> absl::Status {
+    ASSIGN_OR_RETURN(names, use_.UsedNames(db));
+    return absl::OkStatus();
+  }));
+  return Used(std::move(names), state_, readings_);
+}
+
 absl::Status Remover::CheckUnused(const JobRecord& job,
                                   const std::vector<std::string>& paths) const {
   RETURN_IF_ERROR(ByName(job, readings_.CheckUnread(paths)));
@@ -119,6 +128,8 @@ absl::StatusOr<std::string> Remover::RemoveJob(const JobRecord& job,
                                                const std::string& who) {
   const Turn turn(*this, job.uid);
   RETURN_IF_ERROR(turn.Check(job.id));
+  // Another call may have been first.
+  RETURN_IF_ERROR(store_.Get(job.id).status());
   const bool with_output =
       output == Output::kRemoved && !remains.output.empty();
   std::vector<std::string> going = {paths_.Directory(job)};
@@ -143,8 +154,8 @@ absl::StatusOr<std::string> Remover::RemoveJob(const JobRecord& job,
 
 absl::Status Remover::MarkOutput(const JobRecord& job,
                                  const JobRemains& remains) {
-  if (remains.output.empty()) return absl::OkStatus();
-  if (ReadOutputMark(remains.output).project == job.project) {
+  if (remains.output.empty() || FindOutput(paths_, job) != remains.output ||
+      ReadOutputMark(remains.output).project == job.project) {
     return absl::OkStatus();
   }
   return WriteFileDurably(kRemovalMark,
@@ -154,7 +165,7 @@ absl::Status Remover::MarkOutput(const JobRecord& job,
 
 absl::Status Remover::EndJob(const RemovedJob& job) {
   RETURN_IF_ERROR(RemoveOutput(job));
-  RETURN_IF_ERROR(RemoveAll(absl::StrCat(paths_.jobs(), "/", job.uid)));
+  RETURN_IF_ERROR(RemoveAll(Folder(job.uid)));
   RETURN_IF_ERROR(SyncFolder(kRemovalRemove, paths_.jobs()));
   KillPoint("removal.job_gone");
   return store_.EndRemoveJob(job.id);
@@ -177,7 +188,7 @@ absl::StatusOr<std::string> Remover::RemoveCheckpoints(
   const Turn turn(*this, job.uid);
   RETURN_IF_ERROR(turn.Check(job.id));
   const std::string directory = paths_.Directory(job);
-  ASSIGN_OR_RETURN(std::vector<int64_t> left, FindCheckpointSteps(directory));
+  ASSIGN_OR_RETURN(std::vector<int64_t> left, StepsOf(job));
   GoingCheckpoints going{.checkpoints = checkpoints};
   std::vector<std::string> paths, names;
   for (const CheckpointRecord& checkpoint : checkpoints) {
@@ -206,8 +217,8 @@ absl::StatusOr<std::string> Remover::RemoveCheckpoints(
 }
 
 absl::Status Remover::EndCheckpoint(const RemovedCheckpoint& checkpoint) {
-  const std::string path = CheckpointPath(
-      absl::StrCat(paths_.jobs(), "/", checkpoint.job_uid), checkpoint.step);
+  const std::string path =
+      CheckpointPath(Folder(checkpoint.job_uid), checkpoint.step);
   const std::string temporary = TemporaryName(path);
   RETURN_IF_ERROR(PathExists(path) ? RemoveUnder(path, temporary)
                                    : RemoveAll(temporary));
@@ -222,13 +233,42 @@ void Remover::FinishAll() {
   }
   if (!jobs.ok() || !checkpoints.ok()) return;
   for (const RemovedJob& job : *jobs) {
-    Tell(absl::StrCat(job.id, ", which was deleted"), EndJob(job));
+    std::vector<std::string> going = {Folder(job.uid)};
+    if (!job.output_path.empty()) going.push_back(job.output_path);
+    Tell(absl::StrCat(job.id, ", which was deleted"),
+         Alone(job.id, job.uid, going, [&] { return EndJob(job); }));
   }
   for (const RemovedCheckpoint& checkpoint : *checkpoints) {
     Tell(absl::StrCat(checkpoint.job_id, ", deleted checkpoint of step ",
                       checkpoint.step),
-         EndCheckpoint(checkpoint));
+         Alone(checkpoint.job_id, checkpoint.job_uid,
+               {CheckpointPath(Folder(checkpoint.job_uid), checkpoint.step)},
+               [&] { return EndCheckpoint(checkpoint); }));
   }
+}
+
+absl::Status Remover::Alone(const std::string& job, const std::string& uid,
+                            const std::vector<std::string>& going,
+                            const std::function<absl::Status()>& end) {
+  const Turn turn(*this, uid);
+  RETURN_IF_ERROR(turn.Check(job));
+  ASSIGN_OR_RETURN(const ReadingTicket ticket, readings_.Close(going));
+  return end();
+}
+
+std::string Remover::Folder(const std::string& uid) const {
+  return absl::StrCat(paths_.jobs(), "/", uid);
+}
+
+absl::StatusOr<std::vector<int64_t>> Remover::StepsOf(
+    const JobRecord& job) const {
+  ASSIGN_OR_RETURN(std::vector<int64_t> steps,
+                   FindCheckpointSteps(paths_.Directory(job)));
+  ASSIGN_OR_RETURN(const auto going, store_.RemovedCheckpoints());
+  for (const RemovedCheckpoint& one : going) {
+    if (one.job_uid == job.uid) std::erase(steps, one.step);
+  }
+  return steps;
 }
 
 }  // namespace roundhouse

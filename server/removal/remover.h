@@ -14,8 +14,10 @@
 #define ROUNDHOUSE_SERVER_REMOVAL_REMOVER_H_
 
 #include <cstdint>
+#include <functional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -47,6 +49,28 @@ class Remover {
   absl::StatusOr<std::string> RemoveCheckpoints(
       const JobRecord& job, const std::vector<CheckpointRecord>& checkpoints,
       const std::string& who);
+  // What is used or read now, for a look at many paths.
+  class Used {
+   public:
+    bool IsFree(const std::string& path) const {
+      return !WeightUse::IsAmong(state_.Below(path), names_) &&
+             readings_.CheckUnread({path}).ok();
+    }
+
+   private:
+    friend class Remover;
+    Used(std::vector<std::string> names, const StatePaths& state,
+         const Readings& readings)
+        : names_(std::move(names)), state_(state), readings_(readings) {}
+
+    const std::vector<std::string> names_;
+    const StatePaths& state_;
+    const Readings& readings_;
+  };
+  // This outlives it.
+  absl::StatusOr<Used> FindUsed() const;
+  // Steps of the job's checkpoints without those that go.
+  absl::StatusOr<std::vector<int64_t>> StepsOf(const JobRecord& job) const;
   // Whether these, which are the job's, could be removed now.
   absl::Status CheckUnused(const JobRecord& job,
                            const std::vector<std::string>& paths) const;
@@ -64,6 +88,11 @@ class Remover {
                                       const std::vector<std::string>& paths);
   absl::Status CheckNoUser(Database* db, const JobRecord& job,
                            const std::vector<std::string>& paths) const;
+  // `end`, while nobody reads `going` and no other call is about the job.
+  absl::Status Alone(const std::string& job, const std::string& uid,
+                     const std::vector<std::string>& going,
+                     const std::function<absl::Status()>& end);
+  std::string Folder(const std::string& uid) const;
   absl::Status MarkOutput(const JobRecord& job, const JobRemains& remains);
   absl::Status EndJob(const RemovedJob& job);
   absl::Status RemoveOutput(const RemovedJob& job);

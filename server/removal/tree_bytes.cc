@@ -25,6 +25,7 @@ class TreeCount {
     if (!S_ISREG(info.st_mode)) return;
     const int64_t names = info.st_nlink < 1 ? 1 : info.st_nlink;
     bytes_.shared += info.st_size / names;
+    bytes_.whole += info.st_size;
     if (names == 1) bytes_.own += info.st_size;
   }
   const TreeBytes& bytes() const { return bytes_; }
@@ -61,6 +62,7 @@ class TreeCount {
 
 TreeBytes& TreeBytes::operator+=(const TreeBytes& other) {
   shared += other.shared;
+  whole += other.whole;
   own += other.own;
   partial = partial || other.partial;
   return *this;

@@ -19,6 +19,8 @@ struct TreeBytes {
   // A file with n names counts an n-th with each, so that no two counts have
   // the same bytes.
   int64_t shared = 0;
+  // Each file in full.
+  int64_t whole = 0;
   // Files that have no other name: what is free once the tree is gone.
   int64_t own = 0;
   // There are more names than are counted, or some that can't be looked at.

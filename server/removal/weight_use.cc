@@ -1,8 +1,11 @@
 #include "server/removal/weight_use.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <set>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -39,14 +42,21 @@ std::vector<std::string> PathsIn(const std::string& spec) {
   return paths;
 }
 
-// Live jobs are found by their states, which have an index.
-std::string LiveJobs() {
+// Live jobs are found by their states, which have an index; `more` is of SQL.
+std::string LiveJobs(const std::string& more = "") {
   std::vector<int> states;
   for (const JobState state : AllJobStates()) {
     if (!IsFinal(state)) states.push_back(static_cast<int>(state));
   }
   return absl::StrCat("SELECT number, resolved FROM jobs WHERE state IN (",
-                      absl::StrJoin(states, ", "), ") ORDER BY number");
+                      absl::StrJoin(states, ", "), ")", more,
+                      " ORDER BY number");
+}
+
+// The job's uid, or the result's name: whoever uses something of it writes it.
+std::string KeyOf(const std::string& name) {
+  const std::vector<std::string> parts = absl::StrSplit(name, '/');
+  return parts.size() < 2 ? "" : parts[1];
 }
 
 absl::StatusOr<bool> IsTrue(Database* db, const std::string& sql,
@@ -60,24 +70,52 @@ absl::StatusOr<bool> IsTrue(Database* db, const std::string& sql,
 
 }  // namespace
 
+absl::StatusOr<std::vector<std::string>> WeightUse::UsedNames(
+    Database* db) const {
+  ASSIGN_OR_RETURN(Statement select, db->Prepare(LiveJobs()));
+  std::vector<std::string> names;
+  while (true) {
+    ASSIGN_OR_RETURN(const bool row, select.Step());
+    if (!row) return names;
+    for (const std::string& named : PathsIn(select.Text(1))) {
+      std::string name = paths_.Below(named);
+      if (!name.empty()) names.push_back(std::move(name));
+    }
+  }
+}
+
+bool WeightUse::IsAmong(const std::string& name,
+                        const std::vector<std::string>& names) {
+  return std::any_of(names.begin(), names.end(), [&](const auto& other) {
+    return StatePaths::Overlap(name, other);
+  });
+}
+
 absl::Status WeightUse::CheckUnused(
     Database* db, const std::vector<std::string>& paths) const {
-  ASSIGN_OR_RETURN(Statement select, db->Prepare(LiveJobs()));
+  // Only specs that may name one of them are parsed.
+  std::vector<std::string> names;
+  std::set<std::string> keys;
+  for (const std::string& path : paths) {
+    names.push_back(paths_.Below(path));
+    keys.insert(KeyOf(names.back()));
+  }
+  const std::vector<std::string> terms(keys.size(), "instr(resolved, ?) > 0");
+  ASSIGN_OR_RETURN(Statement select,
+                   db->Prepare(LiveJobs(absl::StrCat(
+                       " AND (", absl::StrJoin(terms, " OR "), ")"))));
+  for (const std::string& key : keys) select.Bind(key);
   std::vector<std::string> users;
   std::string used;
   while (users.size() <= kMaxShown) {
     ASSIGN_OR_RETURN(const bool row, select.Step());
     if (!row) break;
-    const std::string resolved = select.Text(1);
-    for (const std::string& named : PathsIn(resolved)) {
+    for (const std::string& named : PathsIn(select.Text(1))) {
       const std::string name = paths_.Below(named);
-      if (name.empty()) continue;
-      for (const std::string& path : paths) {
-        if (!StatePaths::Overlap(name, paths_.Below(path))) continue;
-        const std::string user = NameOfJob(select.Int(0));
-        if (users.empty() || users.back() != user) users.push_back(user);
-        if (used.empty()) used = name;
-      }
+      if (name.empty() || !IsAmong(name, names)) continue;
+      const std::string user = NameOfJob(select.Int(0));
+      if (users.empty() || users.back() != user) users.push_back(user);
+      if (used.empty()) used = name;
     }
   }
   if (users.empty()) return absl::OkStatus();
@@ -92,12 +130,13 @@ absl::StatusOr<bool> WeightUse::WasDeleted(Database* db,
                                            const std::string& name) const {
   const std::vector<std::string> parts = absl::StrSplit(name, '/');
   if (parts[0] == "outputs") return IsGoingOutput(db, name);
-  ASSIGN_OR_RETURN(
-      const bool there,
-      IsTrue(db,
-             absl::StrCat("SELECT 1 FROM jobs WHERE uid = ? AND ", kJobIsThere),
-             parts[1], std::nullopt));
-  if (!there) return true;
+  // Of a folder that the store does not know nobody has deleted anything.
+  ASSIGN_OR_RETURN(const bool deleted,
+                   IsTrue(db,
+                          absl::StrCat("SELECT 1 FROM jobs WHERE uid = ? AND ",
+                                       kJobWasRemoved),
+                          parts[1], std::nullopt));
+  if (deleted) return true;
   const auto step = CheckpointStepOf(name);
   if (!step.has_value()) return false;
   return IsTrue(db,

@@ -26,6 +26,11 @@ class WeightUse {
   // or something in it.
   absl::Status CheckUnused(Database* db,
                            const std::vector<std::string>& paths) const;
+  // Whatever jobs that have not ended use, as StatePaths::Below has it.
+  absl::StatusOr<std::vector<std::string>> UsedNames(Database* db) const;
+  // Whether `name` overlaps one of them.
+  static bool IsAmong(const std::string& name,
+                      const std::vector<std::string>& names);
   // kNotFound where `spec`, a resolved one, names a checkpoint or result that
   // was deleted since it was looked up.  Looks at most three paths up.
   absl::Status CheckThere(Database* db, const std::string& spec) const;

@@ -118,9 +118,9 @@ std::optional<HubName> HubCache::NameOf(const std::string& path) const {
   return std::nullopt;
 }
 
-absl::StatusOr<std::string> HubCache::Find(const std::string& field,
-                                           const HubName& name,
-                                           HubNeed need) const {
+absl::StatusOr<std::string> HubCache::Find(
+    const std::string& field, const HubName& name, HubNeed need,
+    const std::function<bool(const std::string& folder)>& sees) const {
   if (directory_.empty()) {
     return RequestError(FieldReason::kPathNotFound, field,
                         "the server has no Hugging Face cache (--hf-cache)");
@@ -142,7 +142,7 @@ absl::StatusOr<std::string> HubCache::Find(const std::string& field,
   const auto there =
       (*cache)->Resolve(field, folder, PathKind::kDirectory, UsesEveryRoot);
   if (absl::IsUnavailable(there.status())) return there.status();
-  if (!there.ok()) return missing("it");
+  if (!there.ok() || !sees(*there)) return missing("it");
   const std::string branch = name.revision.empty() ? "main" : name.revision;
   const std::string ref = absl::StrCat(folder, "/refs/", branch);
   std::string commit = name.revision;

@@ -15,6 +15,7 @@
 #ifndef ROUNDHOUSE_SERVER_SPEC_HUB_CACHE_H_
 #define ROUNDHOUSE_SERVER_SPEC_HUB_CACHE_H_
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -49,9 +50,12 @@ class HubCache {
   // is needed is not there (PATH_NOT_FOUND) the message says what is missing
   // in which cache and how to get it there, and is to follow one that names
   // field and id.
-  absl::StatusOr<std::string> Find(const std::string& field,
-                                   const HubName& name,
-                                   HubNeed need = HubNeed::kWhole) const;
+  // A model whose folder `sees` refuses is not there.
+  absl::StatusOr<std::string> Find(
+      const std::string& field, const HubName& name,
+      HubNeed need = HubNeed::kWhole,
+      const std::function<bool(const std::string& folder)>& sees =
+          [](const std::string&) { return true; }) const;
 
   // What the directory of a snapshot is called on the hub, with its commit;
   // empty for any other path.

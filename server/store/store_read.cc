@@ -196,9 +196,11 @@ absl::StatusOr<std::vector<JobChange>> JobStore::ChangesAfter(
   RETURN_IF_ERROR(CheckFloor(reader_.get(), revision));
   std::vector<JobChange> changes;
   for (const JobEvent& event : events) {
-    ASSIGN_OR_RETURN(JobRecord job,
-                     SelectAnyJob(reader_.get(), *JobNumber(event.job_id),
-                                  JobTexts::kLeftOut));
+    auto found = SelectAnyJob(reader_.get(), *JobNumber(event.job_id),
+                              JobTexts::kLeftOut);
+    // A deleted one whose row went between the two looks.
+    if (absl::IsNotFound(found.status())) continue;
+    ASSIGN_OR_RETURN(JobRecord job, std::move(found));
     Overlay(*JobNumber(event.job_id), &job);
     // The mark of one that was deleted is nobody's affair.
     if (event.type == "removed") job.output_name.clear();

@@ -85,7 +85,7 @@ absl::Status JobStore::ForgetRemoved(Database* db) {
     ASSIGN_OR_RETURN(Statement select,
                      db->Prepare("SELECT number, end_us FROM jobs WHERE "
                                  "output_name = ? AND output_name <> '' "
-                                 "ORDER BY number"));
+                                 "ORDER BY end_us, number"));
     select.Bind(std::string(kRemoved));
     while (true) {
       ASSIGN_OR_RETURN(const bool row, select.Step());
