@@ -2,7 +2,7 @@
 
 #include "base/status.h"
 #include "base/visible_text.h"
-#include "server/api/pull_stream.h"
+#include "server/api/pulls/pull_stream.h"
 #include "server/api/sample_stream.h"
 #include "server/calls/unary_call.h"
 #include "server/spec/spec_error.h"

@@ -187,13 +187,20 @@ std::unique_ptr<DatasetHelper> DatasetHelper::Start(
 
 void DatasetHelper::OnOpened(absl::StatusOr<Opened> opened) {
   absl::Status status = killed_.ok() ? opened.status() : killed_;
-  if (status.ok()) status = StartChild(*opened);
-  if (status.ok()) return;
-  const auto ended = ended_;  // outlives this object
-  ended(std::move(status));
+  if (status.ok()) {
+    opened_ = std::make_shared<const Opened>(*std::move(opened));
+    status = StartChild();
+  }
+  if (!status.ok()) End(status);
 }
 
-absl::Status DatasetHelper::StartChild(const Opened& opened) {
+void DatasetHelper::End(const absl::Status& status) {
+  const auto ended = ended_;  // outlives this object
+  ended(killed_.ok() ? status : killed_);
+}
+
+absl::Status DatasetHelper::StartChild() {
+  const Opened& opened = *opened_;
   ChildOptions child;
   child.program = program_.python;
   child.arguments = {program_.script};
@@ -314,8 +321,12 @@ void DatasetHelper::OnExit(int wait_status) {
   killed_by_others_ = status.ok() && WIFSIGNALED(wait_status) &&
                       WTERMSIG(wait_status) == SIGKILL;
   if (status.ok() && wait_status != 0) status = Failure(wait_status);
-  const auto ended = ended_;  // outlives this object
-  ended(std::move(status));
+  if (!status.ok()) return End(status);
+  background_.Run<absl::Status>(
+      [opened = opened_] {
+        return CheckUnchanged(opened->given, opened->descriptors);
+      },
+      [this](const absl::Status& unchanged) { End(unchanged); });
 }
 
 }  // namespace roundhouse

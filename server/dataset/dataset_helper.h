@@ -113,7 +113,8 @@ class DatasetHelper {
                 std::function<void(absl::Status)> ended);
 
   void OnOpened(absl::StatusOr<Opened> opened);
-  absl::Status StartChild(const Opened& opened);
+  absl::Status StartChild();
+  void End(const absl::Status& status);
   void WaitAnew(absl::Duration limit);
   void KillAfterTotal(absl::Duration limit);
   void TakeLines(const std::string& text);
@@ -136,6 +137,7 @@ class DatasetHelper {
   std::string place_;    // "d.jsonl:7: tokenizing its text", as it said last
   absl::Status killed_;  // not OK: why
   bool killed_by_others_ = false;
+  std::shared_ptr<const Opened> opened_;  // null: it was not started
   std::unique_ptr<ChildProcess> child_;
   Background background_;
 };

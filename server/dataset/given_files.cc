@@ -1,5 +1,8 @@
 #include "server/dataset/given_files.h"
 
+#include <sys/stat.h>
+
+#include <cstddef>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -40,6 +43,20 @@ absl::StatusOr<std::vector<Descriptor>> OpenGiven(
     descriptors.push_back(std::move(descriptor));
   }
   return descriptors;
+}
+
+absl::Status CheckUnchanged(const std::vector<GivenFile>& given,
+                            const std::vector<Descriptor>& descriptors) {
+  for (size_t i = 0; i < given.size(); ++i) {
+    struct stat now;
+    const bool known = fstat(descriptors[i].get(), &now) == 0;
+    const absl::Status same =
+        CheckSame(given[i].file, known ? IdentityOf(now) : FileIdentity());
+    if (!same.ok()) {
+      return absl::InvalidArgumentError(std::string(same.message()));
+    }
+  }
+  return absl::OkStatus();
 }
 
 std::string GivenVariable(const std::vector<GivenFile>& given,

@@ -39,6 +39,12 @@ absl::Status CheckGiven(const std::vector<GivenFile>& given);
 absl::StatusOr<std::vector<Descriptor>> OpenGiven(
     const std::vector<GivenFile>& given);
 
+// Whether they are what was given, once the child has read them: its
+// descriptors follow a file that is written over.  INVALID_ARGUMENT naming one
+// that changed.
+absl::Status CheckUnchanged(const std::vector<GivenFile>& given,
+                            const std::vector<Descriptor>& descriptors);
+
 // The environment variable that tells the child which descriptor is which; the
 // first is `first_descriptor` there.
 std::string GivenVariable(const std::vector<GivenFile>& given,

@@ -130,7 +130,7 @@ absl::StatusOr<bool> WeightUse::WasDeleted(Database* db,
                                            const std::string& name) const {
   const std::vector<std::string> parts = absl::StrSplit(name, '/');
   if (parts[0] == "outputs") return IsGoingOutput(db, name);
-  // Of a folder that the store does not know nobody has deleted anything.
+  // Nobody has deleted anything of a folder that the store does not know.
   ASSIGN_OR_RETURN(const bool deleted,
                    IsTrue(db,
                           absl::StrCat("SELECT 1 FROM jobs WHERE uid = ? AND ",

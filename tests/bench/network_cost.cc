@@ -76,7 +76,7 @@ double CpuSeconds(pid_t process) {
   return ticks / static_cast<double>(sysconf(_SC_CLK_TCK));
 }
 
-// Of this process, or of the children that it has awaited.
+// User and system time of this process, or of children that it awaited.
 double OwnCpuSeconds(int whose) {
   struct rusage use = {};
   ROUNDHOUSE_CHECK(getrusage(whose, &use) == 0);

@@ -1,4 +1,4 @@
-#include "client/commands/account.h"
+#include "client/accounts/account.h"
 
 #include <cstdint>
 #include <ostream>
@@ -8,8 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/nearest_name.h"
 #include "base/visible_text.h"
-#include "client/commands/account_call.h"
-#include "client/commands/named_things.h"
+#include "client/accounts/account_call.h"
+#include "client/accounts/named_things.h"
 #include "client/tables/account_output.h"
 
 namespace roundhouse::client {

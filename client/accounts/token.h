@@ -1,6 +1,6 @@
 // roundhouse token: what one shows to call over the network.
-#ifndef ROUNDHOUSE_CLIENT_COMMANDS_TOKEN_H_
-#define ROUNDHOUSE_CLIENT_COMMANDS_TOKEN_H_
+#ifndef ROUNDHOUSE_CLIENT_ACCOUNTS_TOKEN_H_
+#define ROUNDHOUSE_CLIENT_ACCOUNTS_TOKEN_H_
 
 #include <memory>
 
@@ -12,4 +12,4 @@ std::unique_ptr<Command> MakeTokenCommand();
 
 }  // namespace roundhouse::client
 
-#endif  // ROUNDHOUSE_CLIENT_COMMANDS_TOKEN_H_
+#endif  // ROUNDHOUSE_CLIENT_ACCOUNTS_TOKEN_H_

@@ -1,6 +1,6 @@
 // roundhouse audit: who did what on the server.
-#ifndef ROUNDHOUSE_CLIENT_COMMANDS_AUDIT_H_
-#define ROUNDHOUSE_CLIENT_COMMANDS_AUDIT_H_
+#ifndef ROUNDHOUSE_CLIENT_ACCOUNTS_AUDIT_H_
+#define ROUNDHOUSE_CLIENT_ACCOUNTS_AUDIT_H_
 
 #include <memory>
 
@@ -12,4 +12,4 @@ std::unique_ptr<Command> MakeAuditCommand();
 
 }  // namespace roundhouse::client
 
-#endif  // ROUNDHOUSE_CLIENT_COMMANDS_AUDIT_H_
+#endif  // ROUNDHOUSE_CLIENT_ACCOUNTS_AUDIT_H_

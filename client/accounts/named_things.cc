@@ -1,4 +1,4 @@
-#include "client/commands/named_things.h"
+#include "client/accounts/named_things.h"
 
 #include <algorithm>
 

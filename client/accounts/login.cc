@@ -1,4 +1,4 @@
-#include "client/commands/login.h"
+#include "client/accounts/login.h"
 
 #include <grpcpp/support/status.h>
 
@@ -16,7 +16,7 @@
 #include "base/status.h"
 #include "base/token_text.h"
 #include "base/visible_text.h"
-#include "client/commands/named_things.h"
+#include "client/accounts/named_things.h"
 #include "client/error_text.h"
 #include "client/server_address.h"
 #include "client/tables/account_output.h"

@@ -1,4 +1,4 @@
-#include "client/commands/audit.h"
+#include "client/accounts/audit.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -10,7 +10,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "client/commands/account_call.h"
+#include "client/accounts/account_call.h"
 #include "client/tables/audit_output.h"
 
 namespace roundhouse::client {

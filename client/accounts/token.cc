@@ -1,4 +1,4 @@
-#include "client/commands/token.h"
+#include "client/accounts/token.h"
 
 #include <ostream>
 #include <string>
@@ -8,7 +8,7 @@
 #include "absl/time/time.h"
 #include "base/nearest_name.h"
 #include "base/visible_text.h"
-#include "client/commands/named_things.h"
+#include "client/accounts/named_things.h"
 #include "client/tables/account_output.h"
 #include "client/time_span.h"
 

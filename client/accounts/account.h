@@ -1,6 +1,6 @@
 // roundhouse user, project and whoami: who may use the server.
-#ifndef ROUNDHOUSE_CLIENT_COMMANDS_ACCOUNT_H_
-#define ROUNDHOUSE_CLIENT_COMMANDS_ACCOUNT_H_
+#ifndef ROUNDHOUSE_CLIENT_ACCOUNTS_ACCOUNT_H_
+#define ROUNDHOUSE_CLIENT_ACCOUNTS_ACCOUNT_H_
 
 #include <memory>
 
@@ -14,4 +14,4 @@ std::unique_ptr<Command> MakeWhoAmICommand();
 
 }  // namespace roundhouse::client
 
-#endif  // ROUNDHOUSE_CLIENT_COMMANDS_ACCOUNT_H_
+#endif  // ROUNDHOUSE_CLIENT_ACCOUNTS_ACCOUNT_H_

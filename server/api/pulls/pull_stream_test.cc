@@ -1,6 +1,6 @@
 // ModelService.PullModel over the socket: what comes in is checked, how far it
 // is comes out, and whoever hangs up stops it.
-#include "server/api/pull_stream.h"
+#include "server/api/pulls/pull_stream.h"
 
 #include <memory>
 #include <string>

@@ -1,6 +1,6 @@
 // How commands ask roundhouse.v1.AccountService and show what it answers.
-#ifndef ROUNDHOUSE_CLIENT_COMMANDS_ACCOUNT_CALL_H_
-#define ROUNDHOUSE_CLIENT_COMMANDS_ACCOUNT_CALL_H_
+#ifndef ROUNDHOUSE_CLIENT_ACCOUNTS_ACCOUNT_CALL_H_
+#define ROUNDHOUSE_CLIENT_ACCOUNTS_ACCOUNT_CALL_H_
 
 #include <grpcpp/grpcpp.h>
 
@@ -51,4 +51,4 @@ ExitCode Ask(Rpc<Request, Response> rpc, const Request& request,
 
 }  // namespace roundhouse::client
 
-#endif  // ROUNDHOUSE_CLIENT_COMMANDS_ACCOUNT_CALL_H_
+#endif  // ROUNDHOUSE_CLIENT_ACCOUNTS_ACCOUNT_CALL_H_

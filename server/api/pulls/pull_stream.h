@@ -1,6 +1,6 @@
 // ModelService.PullModel: how far a pull is, then what it has become.
-#ifndef ROUNDHOUSE_SERVER_API_PULL_STREAM_H_
-#define ROUNDHOUSE_SERVER_API_PULL_STREAM_H_
+#ifndef ROUNDHOUSE_SERVER_API_PULLS_PULL_STREAM_H_
+#define ROUNDHOUSE_SERVER_API_PULLS_PULL_STREAM_H_
 
 #include <memory>
 
@@ -51,4 +51,4 @@ grpc::ServerWriteReactor<v1::PullModelResponse>* BeginPull(
 
 }  // namespace roundhouse
 
-#endif  // ROUNDHOUSE_SERVER_API_PULL_STREAM_H_
+#endif  // ROUNDHOUSE_SERVER_API_PULLS_PULL_STREAM_H_

@@ -1,6 +1,6 @@
 // roundhouse limit: what users and projects may take.
-#ifndef ROUNDHOUSE_CLIENT_COMMANDS_LIMIT_H_
-#define ROUNDHOUSE_CLIENT_COMMANDS_LIMIT_H_
+#ifndef ROUNDHOUSE_CLIENT_ACCOUNTS_LIMIT_H_
+#define ROUNDHOUSE_CLIENT_ACCOUNTS_LIMIT_H_
 
 #include <memory>
 
@@ -12,4 +12,4 @@ std::unique_ptr<Command> MakeLimitCommand();
 
 }  // namespace roundhouse::client
 
-#endif  // ROUNDHOUSE_CLIENT_COMMANDS_LIMIT_H_
+#endif  // ROUNDHOUSE_CLIENT_ACCOUNTS_LIMIT_H_

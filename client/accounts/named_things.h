@@ -1,13 +1,13 @@
 // What commands about things with names share: users, projects, tokens.
-#ifndef ROUNDHOUSE_CLIENT_COMMANDS_NAMED_THINGS_H_
-#define ROUNDHOUSE_CLIENT_COMMANDS_NAMED_THINGS_H_
+#ifndef ROUNDHOUSE_CLIENT_ACCOUNTS_NAMED_THINGS_H_
+#define ROUNDHOUSE_CLIENT_ACCOUNTS_NAMED_THINGS_H_
 
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "client/commands/account_call.h"
+#include "client/accounts/account_call.h"
 #include "client/commands/command.h"
 
 namespace roundhouse::client {
@@ -58,4 +58,4 @@ class NamedThingsCommand : public Command {
 
 }  // namespace roundhouse::client
 
-#endif  // ROUNDHOUSE_CLIENT_COMMANDS_NAMED_THINGS_H_
+#endif  // ROUNDHOUSE_CLIENT_ACCOUNTS_NAMED_THINGS_H_

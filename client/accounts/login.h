@@ -1,6 +1,6 @@
 // roundhouse login and logout: which server over the network commands go to.
-#ifndef ROUNDHOUSE_CLIENT_COMMANDS_LOGIN_H_
-#define ROUNDHOUSE_CLIENT_COMMANDS_LOGIN_H_
+#ifndef ROUNDHOUSE_CLIENT_ACCOUNTS_LOGIN_H_
+#define ROUNDHOUSE_CLIENT_ACCOUNTS_LOGIN_H_
 
 #include <memory>
 
@@ -13,4 +13,4 @@ std::unique_ptr<Command> MakeLogoutCommand();
 
 }  // namespace roundhouse::client
 
-#endif  // ROUNDHOUSE_CLIENT_COMMANDS_LOGIN_H_
+#endif  // ROUNDHOUSE_CLIENT_ACCOUNTS_LOGIN_H_

@@ -1,4 +1,4 @@
-#include "client/commands/limit.h"
+#include "client/accounts/limit.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/byte_size.h"
 #include "base/nearest_name.h"
-#include "client/commands/account_call.h"
+#include "client/accounts/account_call.h"
 #include "client/tables/account_output.h"
 
 namespace roundhouse::client {

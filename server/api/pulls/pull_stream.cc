@@ -1,4 +1,4 @@
-#include "server/api/pull_stream.h"
+#include "server/api/pulls/pull_stream.h"
 
 #include <utility>
 
