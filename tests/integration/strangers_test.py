@@ -230,6 +230,7 @@ class StrangersTest(unittest.TestCase):
             "ExportCheckpoint": {"source": "model", "output": "his"},
             "ReadOutputFile": file, "HashOutputFile": file,
             "ListOutputFiles": {"source": "model"},
+            "DeleteCheckpoints": {"steps": [3]},
             "PreviewDataset": {"options": data, "samples": 1},
             "ValidateDataset": {"options": data},
             "CreateFineTuningJob": {"text": json.dumps(SPEC),
