@@ -64,6 +64,16 @@ std::string TextOf(const curl_sockaddr& address) {
   return text;
 }
 
+// Whether the answer came through a proxy, which libcurl 7.88 does not say.
+// Through one of HTTP the hub is reached by CONNECT, since it speaks TLS.  One
+// of SOCKS is known by its port, which is not the hub's.
+bool CameByProxy(CURL* handle, const UrlOrigin& origin) {
+  long connected = 0, port = 0;  // NOLINT: libcurl's own type
+  curl_easy_getinfo(handle, CURLINFO_HTTP_CONNECTCODE, &connected);
+  curl_easy_getinfo(handle, CURLINFO_PRIMARY_PORT, &port);
+  return connected != 0 || absl::StrCat(port) != origin.port;
+}
+
 bool IsRedirect(int status) {
   return status == 301 || status == 302 || status == 303 || status == 307 ||
          status == 308;
@@ -76,6 +86,7 @@ struct CurlSource::Transfer {
   CURL* handle;
   const CurlOptions* options;
   const WebSink* sink;
+  bool to_hub = false;
   bool public_only = false;
   bool refused_address = false;
   size_t error_body_bytes = 0;
@@ -126,7 +137,7 @@ absl::StatusOr<std::unique_ptr<WebSource>> CurlSource::Create(
 
 CurlSource::~CurlSource() { curl_easy_cleanup(handle_); }
 
-absl::Status CurlSource::SetUp(Transfer& transfer) {
+absl::Status CurlSource::SetUp(Transfer& transfer, const WebRequest& request) {
   CURL* const handle = transfer.handle;
   const std::string agent = absl::StrCat("roundhouse/", kVersion);
   CURLcode code = CURLE_OK;
@@ -145,6 +156,9 @@ absl::Status CurlSource::SetUp(Transfer& transfer) {
   set(CURLOPT_LOW_SPEED_LIMIT, long{options_.low_speed_bytes});
   set(CURLOPT_LOW_SPEED_TIME,
       long{absl::ToInt64Seconds(options_.low_speed_time)});
+  if (request.limit < absl::InfiniteDuration()) {
+    set(CURLOPT_TIMEOUT_MS, long{absl::ToInt64Milliseconds(request.limit)});
+  }
   set(CURLOPT_ERRORBUFFER, static_cast<char*>(transfer.error));
   set(CURLOPT_WRITEFUNCTION, &Transfer::Write);
   set(CURLOPT_WRITEDATA, static_cast<void*>(&transfer));
@@ -154,6 +168,7 @@ absl::Status CurlSource::SetUp(Transfer& transfer) {
   set(CURLOPT_OPENSOCKETFUNCTION, &Transfer::Open);
   set(CURLOPT_OPENSOCKETDATA, static_cast<void*>(&transfer));
   if (hub_.is_loopback()) set(CURLOPT_NOPROXY, "*");
+  if (!transfer.to_hub && hub_has_proxy_) set(CURLOPT_NOPROXY, "");
   if (code == CURLE_OK) return absl::OkStatus();
   return absl::InternalError(
       absl::StrCat("libcurl: ", curl_easy_strerror(code)));
@@ -166,15 +181,16 @@ absl::StatusOr<WebHead> CurlSource::Outcome(const Transfer& transfer,
     return absl::CancelledError("stopped");
   }
   const std::string where = VisibleLine(origin.Text());
-  if (transfer.refused_address) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "the hub leads to ", where, ", which is in a private network"));
-  }
   // The rest of a long answer that is no file is not waited for.
   const absl::StatusOr<WebHead> head = HeadOf(transfer.handle);
   if (transfer.too_long && head.ok()) return head;
   RETURN_IF_ERROR(transfer.ended);
   if (code == CURLE_OK) return head;
+  // Another address of the same name may have been taken instead.
+  if (transfer.refused_address && code == CURLE_COULDNT_CONNECT) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the hub leads to ", where, ", which is in a private network"));
+  }
   const absl::string_view why = transfer.error[0] != '\0'
                                     ? transfer.error
                                     : curl_easy_strerror(CURLcode(code));
@@ -187,47 +203,57 @@ absl::StatusOr<WebHead> CurlSource::Outcome(const Transfer& transfer,
   return absl::UnavailableError(absl::StrCat(where, ": ", text));
 }
 
-absl::StatusOr<WebHead> CurlSource::GetOnce(const std::string& url,
-                                            uint64_t from, const WebSink& sink,
+void CurlSource::SeeHub() {
+  if (!hub_.is_loopback() && CameByProxy(handle_, hub_.origin())) {
+    hub_has_proxy_ = true;
+  }
+  char* address = nullptr;
+  curl_easy_getinfo(handle_, CURLINFO_PRIMARY_IP, &address);
+  // Behind a proxy it is the proxy's.
+  if (!hub_has_proxy_ && address != nullptr && options_.is_public(address)) {
+    hub_is_public_ = true;
+  }
+}
+
+absl::StatusOr<WebHead> CurlSource::GetOnce(const WebRequest& request,
+                                            const WebSink& sink,
                                             std::string* next) {
-  ASSIGN_OR_RETURN(const UrlOrigin origin, ParseOrigin(url));
+  ASSIGN_OR_RETURN(const UrlOrigin origin, ParseOrigin(request.url));
   const bool to_hub = origin == hub_.origin();
   curl_easy_reset(handle_);  // connections stay
   Transfer transfer{.handle = handle_,
                     .options = &options_,
                     .sink = &sink,
-                    .public_only = !to_hub && hub_is_public_};
-  RETURN_IF_ERROR(SetUp(transfer));
+                    .to_hub = to_hub,
+                    .public_only = hub_is_public_};
+  RETURN_IF_ERROR(SetUp(transfer, request));
   if (to_hub && !options_.token.empty()) {
     const std::string shown =
         absl::StrCat("Authorization: Bearer ", options_.token);
     transfer.headers = curl_slist_append(nullptr, shown.c_str());
     curl_easy_setopt(handle_, CURLOPT_HTTPHEADER, transfer.headers);
   }
-  const std::string range = absl::StrCat(from, "-");
-  if (from > 0) curl_easy_setopt(handle_, CURLOPT_RANGE, range.c_str());
-  curl_easy_setopt(handle_, CURLOPT_URL, url.c_str());
+  const std::string range = absl::StrCat(request.from, "-");
+  if (request.from > 0) curl_easy_setopt(handle_, CURLOPT_RANGE, range.c_str());
+  curl_easy_setopt(handle_, CURLOPT_URL, request.url.c_str());
   const CURLcode code = curl_easy_perform(handle_);
   ASSIGN_OR_RETURN(const WebHead head, Outcome(transfer, origin, code));
-  char* address = nullptr;
-  curl_easy_getinfo(handle_, CURLINFO_PRIMARY_IP, &address);
-  if (to_hub && address != nullptr) {
-    hub_is_public_ = options_.is_public(address);
-  }
+  if (to_hub) SeeHub();
   char* location = nullptr;
   curl_easy_getinfo(handle_, CURLINFO_REDIRECT_URL, &location);
   *next = IsRedirect(head.status) && location != nullptr ? location : "";
   return head;
 }
 
-absl::StatusOr<WebHead> CurlSource::Get(const std::string& url, uint64_t from,
+absl::StatusOr<WebHead> CurlSource::Get(const WebRequest& request,
                                         const WebSink& sink) {
-  std::string next = url;
+  WebRequest now = request;
+  std::string next;
   for (int redirects = 0; redirects <= kMaxRedirects; ++redirects) {
-    const std::string now = next;
-    ASSIGN_OR_RETURN(const WebHead head, GetOnce(now, from, sink, &next));
+    ASSIGN_OR_RETURN(const WebHead head, GetOnce(now, sink, &next));
     if (next.empty()) return head;
     RETURN_IF_ERROR(hub_.CheckRedirect(next));
+    now.url = next;
   }
   return absl::FailedPreconditionError(
       absl::StrCat("the hub leads on from address to address, ", kMaxRedirects,

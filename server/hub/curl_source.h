@@ -2,8 +2,11 @@
 // that the environment names (never for a hub on loopback), and redirects that
 // HubAddress allows.
 //
-// The token goes to the hub's own origin alone.  A hub at a public address
-// leads to no private one.  Nothing of a URL's query is in a message.
+// The token goes to the hub's own origin alone.  A hub that was seen at a
+// public address leads to no private one, and moves to none.  Where a proxy
+// stands before the hub nobody here sees addresses: what the hub leads to goes
+// through the proxy too, whatever NO_PROXY says, and the proxy's rules decide.
+// Nothing of a URL's query is in a message.
 //
 // Thread-compatible: one for each pull; its connections stay open between
 // requests.
@@ -45,7 +48,7 @@ class CurlSource final : public WebSource {
                                                            CurlOptions options);
   ~CurlSource() override;
 
-  absl::StatusOr<WebHead> Get(const std::string& url, uint64_t from,
+  absl::StatusOr<WebHead> Get(const WebRequest& request,
                               const WebSink& sink) override;
 
  private:
@@ -54,18 +57,22 @@ class CurlSource final : public WebSource {
   CurlSource(HubAddress hub, CurlOptions options, void* handle)
       : hub_(std::move(hub)), options_(std::move(options)), handle_(handle) {}
 
-  absl::Status SetUp(Transfer& transfer);
+  absl::Status SetUp(Transfer& transfer, const WebRequest& request);
   // What the answer is, or why there is none; `code` is libcurl's.
   absl::StatusOr<WebHead> Outcome(const Transfer& transfer,
                                   const UrlOrigin& origin, int code) const;
+  // What an answer of the hub's own shows of the way to it.
+  void SeeHub();
   // One request; `next` becomes where it leads to, "" where it leads nowhere.
-  absl::StatusOr<WebHead> GetOnce(const std::string& url, uint64_t from,
+  absl::StatusOr<WebHead> GetOnce(const WebRequest& request,
                                   const WebSink& sink, std::string* next);
 
   const HubAddress hub_;
   const CurlOptions options_;
   void* const handle_;  // libcurl's
+  // Once set they stay so.
   bool hub_is_public_ = false;
+  bool hub_has_proxy_ = false;
 };
 
 }  // namespace roundhouse

@@ -113,7 +113,7 @@ class CurlSourceTest : public testing::Test {
   absl::StatusOr<WebHead> Get(const std::string& path, uint64_t from = 0) {
     body_.clear();
     const auto source = Source();
-    return source->Get(server_.url() + path, from,
+    return source->Get({.url = server_.url() + path, .from = from},
                        [this](const WebHead& head, absl::string_view data) {
                          heads_.push_back(head);
                          body_.append(data.data(), data.size());
@@ -174,9 +174,9 @@ TEST_F(CurlSourceTest, ACutConnectionIsUnavailable) {
 TEST_F(CurlSourceTest, NobodyThereIsUnavailable) {
   const std::string url = TextServer().url();
   const auto source = *CurlSource::Create(*HubAddress::Parse(url), {});
-  const auto head = source->Get(url, 0, [](const WebHead&, absl::string_view) {
-    return absl::OkStatus();
-  });
+  const auto head = source->Get(
+      {.url = url},
+      [](const WebHead&, absl::string_view) { return absl::OkStatus(); });
   EXPECT_TRUE(absl::IsUnavailable(head.status())) << head.status();
 }
 
@@ -250,6 +250,38 @@ TEST_F(CurlSourceTest, APublicHubLeadsToNoPrivateNetwork) {
       << head.status();
   is_public_ = [](const std::string&) { return true; };
   EXPECT_TRUE(absl::IsUnavailable(Get("/f").status()));
+}
+
+// A name that leads elsewhere on the second request leads to no private network
+// either, and what was seen once is not forgotten.
+TEST_F(CurlSourceTest, APublicHubStaysPublic) {
+  const std::string ok = Answer("200 OK", "Content-Length: 2\r\n", "ok");
+  server_.Serve({ok, ok, ok});
+  static int asked = 0;
+  asked = 0;
+  is_public_ = [](const std::string&) { return asked++ == 0; };
+  const auto source = Source();
+  const auto get = [&] {
+    return source->Get(
+        {.url = server_.url()},
+        [](const WebHead&, absl::string_view) { return absl::OkStatus(); });
+  };
+  EXPECT_TRUE(get().ok());
+  for (int i = 0; i < 2; ++i) {
+    const auto head = get();
+    EXPECT_TRUE(absl::IsFailedPrecondition(head.status())) << head.status();
+    EXPECT_NE(head.status().message().find("in a private network"),
+              std::string::npos);
+  }
+  EXPECT_EQ(server_.requests().size(), 1u);
+}
+
+TEST_F(CurlSourceTest, AnAnswerThatTakesTooLongIsUnavailable) {
+  // Nobody accepts: the system's queue of connections does.
+  const auto head = Source()->Get(
+      {.url = server_.url(), .limit = absl::Milliseconds(20)},
+      [](const WebHead&, absl::string_view) { return absl::OkStatus(); });
+  EXPECT_TRUE(absl::IsUnavailable(head.status())) << head.status();
 }
 
 TEST_F(CurlSourceTest, RedirectsEnd) {

@@ -30,9 +30,9 @@ std::string GitHash(const std::string& data) {
 class FakeHub::Source final : public WebSource {
  public:
   explicit Source(FakeHub* hub) : hub_(*hub) {}
-  absl::StatusOr<WebHead> Get(const std::string& url, uint64_t from,
+  absl::StatusOr<WebHead> Get(const WebRequest& request,
                               const WebSink& sink) override {
-    return hub_.Get(url, from, sink);
+    return hub_.Get(request, sink);
   }
 
  private:
@@ -137,10 +137,11 @@ std::vector<std::string> FakeHub::tokens() const {
   return tokens_;
 }
 
-absl::StatusOr<WebHead> FakeHub::Get(const std::string& url, uint64_t from,
+absl::StatusOr<WebHead> FakeHub::Get(const WebRequest& asked,
                                      const WebSink& sink) {
   // HubAddress writes the port.
-  const Request request{url.substr(std::string(kHub).size() + 4), from};
+  const Request request{asked.url.substr(std::string(kHub).size() + 4),
+                        asked.from, asked.limit};
   const std::string listing = Listing();
   std::string data;
   Answer answer = Whole;
@@ -162,7 +163,7 @@ absl::StatusOr<WebHead> FakeHub::Get(const std::string& url, uint64_t from,
     }
   }
   if (!there) return WebHead{.status = 404};
-  return answer(request, data.substr(from), sink);
+  return answer(request, data.substr(asked.from), sink);
 }
 
 ModelPullsOptions FakeHub::Options() {

@@ -33,6 +33,7 @@ class FakeHub {
   struct Request {
     std::string path;  // "/org/tiny/resolve/.../config.json"
     uint64_t from = 0;
+    absl::Duration limit;
   };
   // Answers one request; `data` is what the hub would send from there on.
   using Answer = std::function<absl::StatusOr<WebHead>(
@@ -72,8 +73,7 @@ class FakeHub {
     Store store;
   };
 
-  absl::StatusOr<WebHead> Get(const std::string& url, uint64_t from,
-                              const WebSink& sink);
+  absl::StatusOr<WebHead> Get(const WebRequest& asked, const WebSink& sink);
 
   mutable Mutex mutex_;
   std::map<std::string, File> files_ ABSL_GUARDED_BY(mutex_);

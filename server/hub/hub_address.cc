@@ -13,6 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
 #include "base/status.h"
 #include "base/visible_text.h"
 
@@ -95,6 +96,22 @@ bool IsLoopbackHost(const std::string& host) {
          ntohl(address.s_addr) >> 24 == 127;
 }
 
+// Whether the name alone says that it is no server of the internet.  Others are
+// looked up, and their addresses checked.
+bool IsPrivateHost(const std::string& host) {
+  absl::string_view name = host;
+  absl::ConsumeSuffix(&name, ".");
+  if (IsLoopbackHost(std::string(name)) || absl::EndsWith(name, ".localhost")) {
+    return true;
+  }
+  if (absl::ConsumePrefix(&name, "[")) absl::ConsumeSuffix(&name, "]");
+  const std::string address(name);
+  in6_addr any;  // room for either
+  const bool is_address = inet_pton(AF_INET, address.c_str(), &any) == 1 ||
+                          inet_pton(AF_INET6, address.c_str(), &any) == 1;
+  return is_address && !IsPublicAddress(address);
+}
+
 std::string Encoded(absl::string_view text) {
   std::string out;
   for (const char c : text) {
@@ -174,8 +191,14 @@ std::string HubAddress::FileUrl(const std::string& id,
 
 absl::Status HubAddress::CheckRedirect(const std::string& url) const {
   const absl::StatusOr<UrlOrigin> to = ParseOrigin(url);
-  if (to.ok() && (*to == origin_ || to->scheme == "https")) {
-    return absl::OkStatus();
+  if (to.ok() && *to == origin_) return absl::OkStatus();
+  if (to.ok() && to->scheme == "https") {
+    if (!IsPrivateHost(to->host) || IsPrivateHost(origin_.host)) {
+      return absl::OkStatus();
+    }
+    return absl::FailedPreconditionError(
+        absl::StrCat("the hub leads to ", VisibleLine(to->Text()),
+                     ", which is in a private network"));
   }
   return absl::FailedPreconditionError(absl::StrCat(
       "the hub leads to ", to.ok() ? VisibleLine(to->Text()) : "what is no URL",

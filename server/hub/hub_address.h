@@ -50,7 +50,8 @@ class HubAddress {
                       absl::string_view file) const;
 
   // Whether the hub may send the daemon on to `url`: to itself, or to whatever
-  // speaks https.  kFailedPrecondition names the server that it is not.
+  // speaks https; to an address of a private network only where its own URL has
+  // one.  kFailedPrecondition names the server that it is not.
   absl::Status CheckRedirect(const std::string& url) const;
 
  private:

@@ -66,6 +66,30 @@ TEST(HubAddressTest, ItLeadsToItselfAndToHttps) {
       Hub("https://hub.example").CheckRedirect("http://hub.example/").ok());
 }
 
+TEST(HubAddressTest, APublicNameLeadsToNoPrivateAddress) {
+  const HubAddress hub = Hub("https://hub.example");
+  EXPECT_TRUE(hub.CheckRedirect("https://8.8.8.8/x").ok());
+  EXPECT_TRUE(hub.CheckRedirect("https://[2606:4700::1]/x").ok());
+  for (const char* url :
+       {"https://10.0.0.1/x", "https://127.0.0.1:8443/", "https://127.1/",
+        "https://0x7f000001/", "https://192.168.1.1./", "https://[::1]/",
+        "https://[fd00::1]:443/", "https://[::ffff:10.0.0.1]/",
+        "https://169.254.169.254/latest", "https://localhost/",
+        "https://LOCALHOST./", "https://a.localhost/"}) {
+    const absl::Status status = hub.CheckRedirect(url);
+    EXPECT_TRUE(absl::IsFailedPrecondition(status)) << url << status;
+    EXPECT_NE(status.message().find("which is in a private network"),
+              std::string::npos)
+        << status;
+  }
+  // A hub that is there itself may.
+  for (const char* own : {"http://127.0.0.1:8080", "https://127.0.0.1:8443",
+                          "https://10.0.0.1", "https://[fd00::1]"}) {
+    EXPECT_TRUE(Hub(own).CheckRedirect("https://10.0.0.2/x").ok()) << own;
+    EXPECT_TRUE(Hub(own).CheckRedirect(std::string(own) + "/x").ok()) << own;
+  }
+}
+
 TEST(HubAddressTest, PublicAddresses) {
   for (const char* address :
        {"8.8.8.8", "172.15.0.1", "172.32.0.1", "100.63.0.1", "192.169.0.1",

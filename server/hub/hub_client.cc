@@ -5,13 +5,10 @@
 #include "absl/strings/str_cat.h"
 #include "base/model/json.h"
 #include "base/status.h"
+#include "server/hub/hub_refusal.h"
 
 namespace roundhouse {
 namespace {
-
-absl::Status Refused(absl::string_view what) {
-  return absl::FailedPreconditionError(absl::StrCat(what));
-}
 
 // Takes the bytes of one file as answers bring them, wherever these begin.
 class FileBytes {
@@ -88,10 +85,10 @@ absl::Status HubClient::StatusOf(const WebHead& head) const {
   return passes ? absl::UnavailableError(answer) : Refused(answer);
 }
 
-HubClient::Attempt HubClient::Ask(const std::string& url, uint64_t from,
+HubClient::Attempt HubClient::Ask(const WebRequest& request,
                                   const WebSink& take) {
   Attempt attempt;
-  const absl::StatusOr<WebHead> head = source_.Get(url, from, take);
+  const absl::StatusOr<WebHead> head = source_.Get(request, take);
   attempt.status = head.status();
   if (!head.ok()) return attempt;
   attempt.status = StatusOf(*head);
@@ -103,7 +100,9 @@ absl::Status HubClient::Persist(const std::function<Attempt()>& attempt) {
   absl::Duration wait = patience_.first_wait;
   for (int failures = 1;; ++failures) {
     const Attempt tried = attempt();
-    if (!absl::IsUnavailable(tried.status)) return tried.status;
+    if (tried.is_ours || !absl::IsUnavailable(tried.status)) {
+      return tried.status;
+    }
     if (tried.moved) {
       failures = 1;
       wait = patience_.first_wait;
@@ -128,7 +127,7 @@ absl::StatusOr<HubListing> HubClient::List(const HubName& model) {
   RETURN_IF_ERROR(Persist([&] {
     text.clear();
     return Ask(
-        hub_.ListingUrl(model), 0,
+        {.url = hub_.ListingUrl(model), .limit = kWholeAnswerLimit},
         [&text](const WebHead&, absl::string_view data) {
           if (data.size() > kMaxListingBytes - text.size()) {
             return Refused(absl::StrCat("the hub's answer has more than ",
@@ -144,17 +143,32 @@ absl::StatusOr<HubListing> HubClient::List(const HubName& model) {
 absl::Status HubClient::Read(
     const std::string& id, const std::string& commit, const HubFile& file,
     uint64_t from, const std::function<absl::Status(absl::string_view)>& take) {
-  FileBytes bytes(file, from, take);
+  return ReadWithin(absl::InfiniteDuration(), id, commit, file, from, take);
+}
+
+absl::Status HubClient::ReadWithin(
+    absl::Duration limit, const std::string& id, const std::string& commit,
+    const HubFile& file, uint64_t from,
+    const std::function<absl::Status(absl::string_view)>& take) {
+  absl::Status taken;
+  const FileBytes::Take keep = [&](absl::string_view data) {
+    taken = take(data);
+    return taken;
+  };
+  FileBytes bytes(file, from, keep);
   const std::string url = hub_.FileUrl(id, commit, file.name);
   return Persist([&] {
     if (bytes.is_whole()) return Attempt();
     const uint64_t before = bytes.at();
     bytes.BeginAnswer();
     Attempt attempt =
-        Ask(url, before, [&bytes](const WebHead& head, absl::string_view data) {
-          return bytes.Add(head, data);
-        });
-    attempt.moved = bytes.at() > before;
+        Ask({.url = url, .from = before, .limit = limit},
+            [&bytes](const WebHead& head, absl::string_view data) {
+              return bytes.Add(head, data);
+            });
+    if (!taken.ok()) return Attempt{.status = taken, .is_ours = true};
+    attempt.moved =
+        bytes.is_whole() || bytes.at() - before >= patience_.moved_bytes;
     if (attempt.status.ok() && !bytes.is_whole()) {
       attempt.status = absl::UnavailableError(
           absl::StrCat("the hub ended ", QuoteForError(file.name), " after ",
@@ -167,16 +181,17 @@ absl::Status HubClient::Read(
 absl::StatusOr<std::string> HubClient::ReadWhole(const std::string& id,
                                                  const std::string& commit,
                                                  const HubFile& file) {
-  if (file.bytes > kMaxWholeBytes) {
+  if (file.bytes > MaxWholeBytes(file)) {
     return Refused(absl::StrCat(QuoteForError(file.name), ": ", file.bytes,
-                                " bytes, at most ", kMaxWholeBytes,
+                                " bytes, at most ", MaxWholeBytes(file),
                                 " are read of such a file"));
   }
   std::string data;
-  RETURN_IF_ERROR(Read(id, commit, file, 0, [&data](absl::string_view piece) {
-    data.append(piece.data(), piece.size());
-    return absl::OkStatus();
-  }));
+  RETURN_IF_ERROR(ReadWithin(kWholeAnswerLimit, id, commit, file, 0,
+                             [&data](absl::string_view piece) {
+                               data.append(piece.data(), piece.size());
+                               return absl::OkStatus();
+                             }));
   RETURN_IF_ERROR(CheckWhole(file, data));
   return data;
 }

@@ -4,7 +4,7 @@
 // Thread-compatible; blocking.  Errors are for people: kFailedPrecondition says
 // what the hub does wrong, or that it does not give the model to this server;
 // kNotFound: it has none; kDeadlineExceeded: it stayed away, or broke off
-// again and again without a byte that was new; kCancelled.
+// again and again with little that was new; kCancelled.
 #ifndef ROUNDHOUSE_SERVER_HUB_HUB_CLIENT_H_
 #define ROUNDHOUSE_SERVER_HUB_HUB_CLIENT_H_
 
@@ -24,14 +24,19 @@
 namespace roundhouse {
 
 struct HubPatience {
-  // In a row, without a byte that is new.
+  // In a row, none of which moved.
   int tries = 6;
+  // An attempt moved that brought so many new bytes, or the file's end.
+  uint64_t moved_bytes = 1 << 20;
   absl::Duration first_wait =
       absl::Seconds(1);  // then twice as long, up to ...
   absl::Duration longest_wait = absl::Seconds(16);
   // The hub may ask for a longer wait, up to this.
   absl::Duration longest_asked = absl::Seconds(60);
 };
+
+// For each answer that goes into memory as a whole.
+inline constexpr absl::Duration kWholeAnswerLimit = absl::Minutes(10);
 
 // Told why another try is waited for, and how long; "" when it begins.  False:
 // stop.
@@ -54,21 +59,27 @@ class HubClient {
                                         const std::string& commit,
                                         const HubFile& file);
   // The file's bytes from `from` on, each once and in order, to its end.  An
-  // error of `take` ends it.
+  // error of `take`, whatever its code, ends it and is not tried again.
   absl::Status Read(const std::string& id, const std::string& commit,
                     const HubFile& file, uint64_t from,
                     const std::function<absl::Status(absl::string_view)>& take);
 
  private:
   struct Attempt {
-    absl::Status status;  // kUnavailable: another one may help
+    absl::Status status;   // kUnavailable: another one may help, unless ...
+    bool is_ours = false;  // ... the hub has no part in it
     absl::Duration asked_wait;
     bool moved = false;
   };
 
   absl::Status Persist(const std::function<Attempt()>& attempt);
   // One request; `take` gets the body of an answer that is a file.
-  Attempt Ask(const std::string& url, uint64_t from, const WebSink& take);
+  Attempt Ask(const WebRequest& request, const WebSink& take);
+  // Read, each attempt within the limit.
+  absl::Status ReadWithin(
+      absl::Duration limit, const std::string& id, const std::string& commit,
+      const HubFile& file, uint64_t from,
+      const std::function<absl::Status(absl::string_view)>& take);
   absl::Status StatusOf(const WebHead& head) const;
 
   const HubAddress hub_;

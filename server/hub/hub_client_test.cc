@@ -18,7 +18,8 @@ class HubClientTest : public testing::Test {
     source_ = *options.make_source("", [] { return false; });
     client_ = std::make_unique<HubClient>(
         *options.hub, source_.get(),
-        HubPatience{.tries = 3, .first_wait = absl::Seconds(1)},
+        HubPatience{
+            .tries = 3, .moved_bytes = 20, .first_wait = absl::Seconds(1)},
         [this](const std::string& why, absl::Duration time) {
           waits_.push_back(time);
           why_ = why;
@@ -59,12 +60,12 @@ class HubClientTest : public testing::Test {
 };
 
 TEST_F(HubClientTest, WhatBreaksGoesOnWhereItBroke) {
-  Next(FakeHub::CutAfter(10));
-  Next(FakeHub::CutAfter(0));
+  Next(FakeHub::CutAfter(20));
+  Next(FakeHub::CutAfter(19));
   Next(FakeHub::CutAfter(20));
   ASSERT_TRUE(Read(5).ok());
   EXPECT_EQ(data_, Expected(5));
-  EXPECT_EQ(hub_.Begins("model.safetensors"), (Begins{5, 15, 15, 35}));
+  EXPECT_EQ(hub_.Begins("model.safetensors"), (Begins{5, 25, 44, 64}));
   // What moves is a new beginning.
   EXPECT_EQ(waits_, (std::vector<absl::Duration>{
                         absl::Seconds(1), absl::Seconds(2), absl::Seconds(1)}));
@@ -79,6 +80,17 @@ TEST_F(HubClientTest, ItGivesUpWhereNothingMoves) {
             std::string::npos)
       << status;
   EXPECT_EQ(waits_.size(), 2u);
+}
+
+TEST_F(HubClientTest, ItGivesUpWhereLittleMoves) {
+  for (int i = 0; i < 3; ++i) Next(FakeHub::CutAfter(19));
+  EXPECT_TRUE(absl::IsDeadlineExceeded(Read(0)));
+  EXPECT_EQ(data_.size(), 3 * 19u);
+  // The file's end is enough, however little is before it.
+  for (int i = 0; i < 2; ++i) Next(FakeHub::Status(503));
+  Next(FakeHub::CutAfter(10));
+  EXPECT_TRUE(Read(99'990).ok());
+  EXPECT_EQ(data_, Expected(99'990));
 }
 
 TEST_F(HubClientTest, ItWaitsAsLongAsTheHubAsksWithinReason) {
@@ -162,6 +174,11 @@ TEST_F(HubClientTest, RefusalsSayWhatAnAdminWouldDo) {
 TEST_F(HubClientTest, WhoeverTakesItEndsIt) {
   taken_ = absl::ResourceExhaustedError("disk");
   EXPECT_EQ(Read(0), taken_);
+  // No fault of the hub, whatever the code is: it is not asked again.
+  taken_ = absl::UnavailableError("too many open files");
+  EXPECT_EQ(Read(0), taken_);
+  EXPECT_EQ(hub_.Begins("model.safetensors"), (Begins{0, 0}));
+  EXPECT_TRUE(waits_.empty());
   taken_ = absl::OkStatus();
   goes_on_ = false;
   Next(FakeHub::Status(500));
@@ -200,12 +217,31 @@ TEST_F(HubClientTest, ASmallFileIsChecked) {
   config.git_sha1[0] = '0';
   EXPECT_TRUE(absl::IsFailedPrecondition(
       client_->ReadWhole("org/tiny", kFakeCommit, config).status()));
-  config.bytes = kMaxWholeBytes + 1;
-  EXPECT_NE(client_->ReadWhole("org/tiny", kFakeCommit, config)
-                .status()
-                .message()
-                .find("are read of such a file"),
-            std::string::npos);
+  const auto expect_too_long = [&](const std::string& name, uint64_t most) {
+    config.name = name;
+    config.bytes = most + 1;
+    EXPECT_NE(client_->ReadWhole("org/tiny", kFakeCommit, config)
+                  .status()
+                  .message()
+                  .find(std::to_string(most) + " are read of such a file"),
+              std::string::npos);
+  };
+  expect_too_long("config.json", kMaxWholeBytes);
+  expect_too_long("model.safetensors.index.json", kMaxHubIndexBytes);
+}
+
+TEST_F(HubClientTest, WhatGoesIntoMemoryHasALimitOfTime) {
+  EXPECT_TRUE(client_->List({.id = "org/tiny"}).ok());
+  const HubFile config{.name = "config.json",
+                       .bytes = 2,
+                       .git_sha1 = "9e26dfeeb6e641a33dae4961196235bdb965b21b"};
+  EXPECT_TRUE(client_->ReadWhole("org/tiny", kFakeCommit, config).ok());
+  EXPECT_TRUE(Read(0).ok());
+  const std::vector<FakeHub::Request> requests = hub_.requests();
+  ASSERT_EQ(requests.size(), 3u);
+  EXPECT_EQ(requests[0].limit, kWholeAnswerLimit);
+  EXPECT_EQ(requests[1].limit, kWholeAnswerLimit);
+  EXPECT_EQ(requests[2].limit, absl::InfiniteDuration());
 }
 
 TEST(WebSourceTest, ContentRanges) {

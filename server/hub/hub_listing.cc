@@ -20,6 +20,7 @@
 #include "base/model/safetensors_index.h"
 #include "base/status.h"
 #include "base/upload_names.h"
+#include "server/hub/hub_refusal.h"
 #include "server/uploads/upload_record.h"
 
 namespace roundhouse {
@@ -29,6 +30,10 @@ constexpr char kSource[] = "the hub's answer";
 constexpr JsonLimits kLimits = {.max_bytes = kMaxListingBytes,
                                 .max_depth = kMaxJsonDepth,
                                 .max_keys = kMaxJsonKeys};
+// Values of a text, at most: each takes about a hundred bytes once it is
+// parsed.
+constexpr int64_t kMaxListingValues = 1'000'000;
+constexpr int64_t kMaxIndexValues = kMaxIndexKeys + 1000;
 constexpr size_t kSha1Digits = 40;
 constexpr size_t kSha256Digits = 64;
 
@@ -41,15 +46,23 @@ constexpr char kAdapterWeights[] = "adapter_model.safetensors";
 constexpr const char* kForPeople[] = {"license", "licence", "notice", "readme",
                                       "use_policy"};
 
-absl::Status Refused(absl::string_view what) {
-  return absl::FailedPreconditionError(absl::StrCat(what));
-}
-
 bool IsHex(absl::string_view text, size_t digits) {
   return text.size() == digits &&
          std::all_of(text.begin(), text.end(), [](unsigned char c) {
            return absl::ascii_isdigit(c) || (c >= 'a' && c <= 'f');
          });
+}
+
+// Refuses more values before they are parsed.  Each follows one of these
+// characters, of which a text may have more in its strings.
+absl::Status CheckValues(const std::string& json, const char* source,
+                         int64_t most) {
+  const auto values = std::count_if(json.begin(), json.end(), [](char c) {
+    return c == ',' || c == '[' || c == '{';
+  });
+  if (values <= most) return absl::OkStatus();
+  return Refused(absl::StrCat(source, ": ", values, " values, at most ", most,
+                              " are read"));
 }
 
 // The hash, or "" where there is none.
@@ -135,6 +148,7 @@ absl::StatusOr<std::set<std::string>> WeightFiles(const HubListing& listing,
   std::set<std::string> names;
   if (Find(listing, kWeights) != nullptr) names.insert(kWeights);
   if (ShardIndex(listing) == nullptr) return names;
+  RETURN_IF_ERROR(CheckValues(index, kIndex, kMaxIndexValues));
   const auto shards = ParseSafetensorsIndex(index, kIndex);
   if (!shards.ok()) return Refused(shards.status().message());
   names.insert(kIndex);
@@ -203,6 +217,7 @@ uint64_t HubChoice::bytes() const {
 }
 
 absl::StatusOr<HubListing> ParseListing(const std::string& json) {
+  RETURN_IF_ERROR(CheckValues(json, kSource, kMaxListingValues));
   const absl::Status sound = CheckJson(json, kSource, kLimits);
   if (!sound.ok()) return Refused(sound.message());
   const OrderedJson root = OrderedJson::parse(json, nullptr, false);
@@ -230,13 +245,17 @@ absl::StatusOr<HubChoice> ChooseFiles(const HubListing& listing,
     if (wanted && CheckRelativeName(file.name).ok()) {
       choice.files.push_back(file);
     } else {
-      choice.left_out.push_back(file.name);
+      choice.left_out.push_back(file.name.substr(0, kMaxRelativeNameBytes));
     }
   }
   std::sort(choice.files.begin(), choice.files.end(),
             [](const HubFile& a, const HubFile& b) { return a.name < b.name; });
   RETURN_IF_ERROR(CheckSizes(choice));
   return choice;
+}
+
+uint64_t MaxWholeBytes(const HubFile& file) {
+  return file.name == kIndex ? kMaxHubIndexBytes : kMaxWholeBytes;
 }
 
 absl::Status CheckWhole(const HubFile& file, const std::string& data) {

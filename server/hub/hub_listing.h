@@ -23,6 +23,8 @@ inline constexpr size_t kMaxHubFiles = 10'000;
 // A file without a SHA-256 is kept in memory until its git hash is checked;
 // so is the index of shards.  All of one model's together:
 inline constexpr uint64_t kMaxWholeBytes = 64 << 20;
+// The text of that index.
+inline constexpr uint64_t kMaxHubIndexBytes = 16 << 20;
 // Names that an answer tells of those left out.
 inline constexpr size_t kMaxLeftOutNames = 100;
 
@@ -42,8 +44,8 @@ struct HubListing {
 
 // What is taken of it.
 struct HubChoice {
-  std::vector<HubFile> files;  // by name
-  std::vector<std::string> left_out;
+  std::vector<HubFile> files;         // by name
+  std::vector<std::string> left_out;  // each cut to kMaxRelativeNameBytes
 
   uint64_t bytes() const;
 };
@@ -61,6 +63,9 @@ const HubFile* ShardIndex(const HubListing& listing);
 // names of a file that is needed neither size nor hash.
 absl::StatusOr<HubChoice> ChooseFiles(const HubListing& listing,
                                       const std::string& index);
+
+// How long a file may be that is read into memory.
+uint64_t MaxWholeBytes(const HubFile& file);
 
 // Whether these bytes are the file; kFailedPrecondition says what they are not.
 absl::Status CheckWhole(const HubFile& file, const std::string& data);

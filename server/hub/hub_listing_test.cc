@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/upload_names.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 
@@ -93,6 +94,32 @@ TEST(HubListingTest, WhatIsNoListingIsRefusedByName) {
          "10001 files, at most 10000");
 }
 
+// All of these fit the bytes, and would take many times as many when parsed.
+TEST(HubListingTest, ValuesAreBoundedBeforeTheyAreParsed) {
+  for (const char* value : {"[],", "{},", "0,", "\"\","}) {
+    std::string many = "[";
+    for (int i = 0; i <= 1'000'000; ++i) many += value;
+    many += "0]";
+    ASSERT_LE(many.size(), kMaxListingBytes);
+    const auto listing =
+        ParseListing(absl::StrCat("{\"siblings\": ", many, "}"));
+    ASSERT_TRUE(absl::IsFailedPrecondition(listing.status()));
+    EXPECT_NE(
+        listing.status().message().find("values, at most 1000000 are read"),
+        std::string::npos)
+        << listing.status();
+    const auto choice = ChooseFiles(
+        Listing({Small("config.json"), Small("model.safetensors.index.json")}),
+        absl::StrCat("{\"x\": ", many, ",", many, "}"));
+    ASSERT_TRUE(absl::IsFailedPrecondition(choice.status()));
+    EXPECT_NE(choice.status().message().find("model.safetensors.index.json: "),
+              std::string::npos);
+    EXPECT_NE(choice.status().message().find("values, at most 1049576"),
+              std::string::npos)
+        << choice.status();
+  }
+}
+
 TEST(HubListingTest, AModelOfOneFile) {
   const auto choice = ChooseFiles(
       Listing({Small(".gitattributes"), Small("README.md"), Small("LICENSE"),
@@ -171,10 +198,13 @@ TEST(HubListingTest, NamesThatAreNoneAreNotTaken) {
         "additional_chat_templates/../x.jinja", ""}) {
     siblings.push_back(Small(name));
   }
+  const std::string longest(kMaxRelativeNameBytes, 'x');
+  siblings.push_back(Small(longest + "y"));
   const auto choice = ChooseFiles(Listing(siblings), "");
   ASSERT_TRUE(choice.ok()) << choice.status();
   EXPECT_EQ(choice->files.size(), 2u);
-  EXPECT_EQ(choice->left_out.size(), 7u);
+  ASSERT_EQ(choice->left_out.size(), 8u);
+  EXPECT_EQ(choice->left_out[7], longest);
 }
 
 TEST(HubListingTest, WhatIsTakenHasASizeAndAHash) {

@@ -53,6 +53,7 @@ bool ModelPull::WaitForTry(const std::string& why, absl::Duration time) {
 
 absl::StatusOr<PulledModel> ModelPull::Run() {
   RETURN_IF_ERROR(Choose());
+  if (task_.cancelled()) return Stopped();
   ASSIGN_OR_RETURN(UploadProgress upload, Create());
   ASSIGN_OR_RETURN(UploadRecord record, Fill(std::move(upload)));
   return ResultOf(std::move(record), std::move(listing_.commit),
@@ -69,12 +70,10 @@ absl::Status ModelPull::ReadWhole(const HubFile& file) {
 absl::Status ModelPull::Choose() {
   Show();
   ASSIGN_OR_RETURN(listing_, hub_.List(wish_.model));
-  std::string index;
   const HubFile* const shards = ShardIndex(listing_);
-  if (shards != nullptr) {
-    RETURN_IF_ERROR(ReadWhole(*shards));
-    index = texts_.at(shards->name);
-  }
+  if (shards != nullptr) RETURN_IF_ERROR(ReadWhole(*shards));
+  const std::string none;
+  const std::string& index = shards == nullptr ? none : texts_.at(shards->name);
   ASSIGN_OR_RETURN(choice_, ChooseFiles(listing_, index));
   for (const HubFile& file : choice_.files) {
     if (!file.sha256.empty() || texts_.contains(file.name)) continue;
@@ -166,8 +165,10 @@ absl::Status ModelPull::FetchFile(const std::string& id, size_t index,
                                   uint64_t from) {
   std::string chunk;
   uint64_t at = from;  // where the chunk begins
+  absl::Status put;
   const auto flush = [&]() -> absl::Status {
-    RETURN_IF_ERROR(Put(id, index, at, chunk));
+    put = Put(id, index, at, chunk);
+    if (!put.ok()) return put;
     at += chunk.size();
     chunk.clear();
     return absl::OkStatus();
@@ -185,8 +186,8 @@ absl::Status ModelPull::FetchFile(const std::string& id, size_t index,
                   }
                   return absl::OkStatus();
                 });
-  // What came before an error is kept, too.
-  const absl::Status kept = flush();
+  // What came before an error of the hub is kept, too.
+  const absl::Status kept = put.ok() ? flush() : put;
   if (absl::IsCancelled(read)) return Stopped();
   return read.ok() ? kept : read;
 }

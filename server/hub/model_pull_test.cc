@@ -2,6 +2,8 @@
 // is whole, or stops where a test says, and the next one goes on there.
 #include "server/hub/model_pull.h"
 
+#include <sys/resource.h>
+
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -228,6 +230,36 @@ TEST_F(ModelPullTest, AFullDiskEndsItAndLosesNothing) {
   ASSERT_TRUE(pulled.ok()) << pulled.status();
   EXPECT_EQ(Read(pulled->record, kWeights), hub_.Data(kWeights));
   EXPECT_GT(hub_.Begins(kWeights).back(), 0u);
+}
+
+TEST_F(ModelPullTest, AnErrorOfOurOwnIsNotTheHubs) {
+  rlimit before = {};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  hub_.Next(kWeights, [&](const FakeHub::Request& request,
+                          const std::string& data, const WebSink& sink) {
+    const rlimit none = {.rlim_cur = 0, .rlim_max = before.rlim_max};
+    EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+    auto head = FakeHub::Whole(request, data, sink);
+    EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+    return head;
+  });
+  ExpectRefused(Pull(), absl::StatusCode::kUnavailable, "Too many open files");
+  EXPECT_EQ(hub_.Begins(kWeights), (Begins{0}));
+  const auto pulled = Pull();
+  ASSERT_TRUE(pulled.ok()) << pulled.status();
+  EXPECT_EQ(Read(pulled->record, kWeights), hub_.Data(kWeights));
+}
+
+TEST_F(ModelPullTest, WhoStopsItEarlyLeavesNothing) {
+  PullTask task;
+  hub_.Next("tokenizer.json",
+            [&task](const FakeHub::Request& request, const std::string& data,
+                    const WebSink& sink) {
+              task.Cancel();
+              return FakeHub::Whole(request, data, sink);
+            });
+  ExpectRefused(PullAs(&task), absl::StatusCode::kCancelled, "was stopped");
+  EXPECT_TRUE(uploads_->List().empty());
 }
 
 TEST_F(ModelPullTest, WhoStopsItKeepsWhatCame) {

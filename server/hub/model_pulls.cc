@@ -15,10 +15,13 @@
 namespace roundhouse {
 namespace {
 
-absl::Status TooMany(absl::string_view what) {
+absl::Status TryLater(absl::string_view why) {
   return FieldError(absl::StatusCode::kResourceExhausted,
-                    FieldReason::kTryLater, "",
-                    absl::StrCat(what, "; try again when it has ended"));
+                    FieldReason::kTryLater, "", why);
+}
+
+absl::Status TooMany(absl::string_view what) {
+  return TryLater(absl::StrCat(what, "; try again when it has ended"));
 }
 
 absl::Status NoHub() {
@@ -88,14 +91,19 @@ void ModelPulls::Reap() {
 
 absl::Status ModelPulls::CheckRoom(const PullWish& wish) const {
   if (stopped_) return absl::UnavailableError("the server stops");
-  size_t running = 0;
+  size_t running = 0, ending = 0;  // the latter: the caller's
   for (const Pull& pull : pulls_) {
+    ending += pull.task->cancelled() && pull.wish.owner == wish.owner;
     if (pull.task->cancelled() || SameWish(pull.wish, wish)) continue;
     ++running;
     if (pull.wish.owner == wish.owner) {
       return TooMany(absl::StrCat("a model is being pulled for ", wish.owner,
                                   " already (", pull.wish.model.id, ")"));
     }
+  }
+  if (ending >= kMaxEndingPullsOfOwner) {
+    return TryLater(
+        "an earlier pull of yours is still ending; try again in a moment");
   }
   if (running < kMaxPulls && pulls_.size() < kMaxPulls + kMaxEndingPulls) {
     return absl::OkStatus();
@@ -134,11 +142,11 @@ absl::StatusOr<std::shared_ptr<PullTask>> ModelPulls::Begin(PullWish wish) {
   if (const absl::Status named = CheckUploadName(wish.name); !named.ok()) {
     return FieldError(FieldReason::kInvalidValue, "name", named.message());
   }
+  auto task = std::make_shared<PullTask>();
+  ASSIGN_OR_RETURN(auto source, MakeSource(task));
   MutexLock lock(mutex_);
   Reap();
   RETURN_IF_ERROR(CheckRoom(wish));
-  auto task = std::make_shared<PullTask>();
-  ASSIGN_OR_RETURN(auto source, MakeSource(task));
   for (Pull& pull : pulls_) {
     if (SameWish(pull.wish, wish)) pull.task->TakeOver();
   }
@@ -154,6 +162,7 @@ void ModelPulls::Run(Pull* pull) {
       ModelPull(wish, *options_.hub, pull->source.get(), options_.patience,
                 uploads_, pull->task.get())
           .Run();
+  pull->source.reset();  // and its connections
   if (absl::IsCancelled(result.status()) && pull->task->taken_over()) {
     result = absl::FailedPreconditionError(
         "the same pull was begun again, and goes on there");

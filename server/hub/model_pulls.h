@@ -33,6 +33,7 @@ namespace roundhouse {
 inline constexpr size_t kMaxPulls = 2;
 // Beside those that were cancelled and have not ended yet.
 inline constexpr size_t kMaxEndingPulls = 8;
+inline constexpr size_t kMaxEndingPullsOfOwner = 2;
 
 // The setting that names its token's file.
 inline constexpr char kHubTokenFlag[] = "hub-token-file";
@@ -67,7 +68,7 @@ class ModelPulls {
   struct Pull {
     PullWish wish;
     std::shared_ptr<PullTask> task;
-    std::unique_ptr<WebSource> source;
+    std::unique_ptr<WebSource> source;  // null once it has run
     std::thread thread;
   };
 

@@ -1,10 +1,12 @@
 // Who may pull when, over a hub that answers when the test says.
 #include "server/hub/model_pulls.h"
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/synchronization/notification.h"
@@ -120,6 +122,54 @@ TEST_F(ModelPullsTest, TheSameAgainTakesItOver) {
     EXPECT_NE(taken.status().message().find("was begun again"),
               std::string::npos);
   }
+}
+
+TEST_F(ModelPullsTest, PullsThatAreStillEndingAreFewOfAnOwner) {
+  for (size_t i = 0; i < kMaxEndingPullsOfOwner; ++i) {
+    Hold();
+    const auto held = pulls_->Begin(Wish("anna"));
+    ASSERT_TRUE(held.ok()) << held.status();
+    while (hub_.requests().size() <= i) (*held)->Wait(absl::Milliseconds(1));
+    (*held)->Cancel();
+  }
+  const auto refused = pulls_->Begin(Wish("anna"));
+  EXPECT_TRUE(absl::IsResourceExhausted(refused.status()));
+  EXPECT_EQ(ErrorReason(refused.status()), FieldReason::kTryLater);
+  EXPECT_NE(refused.status().message().find(
+                "an earlier pull of yours is still ending; try again in a "
+                "moment"),
+            std::string::npos)
+      << refused.status();
+  EXPECT_TRUE(End(*pulls_->Begin(Wish("bob"))).ok());
+  go_.Notify();
+}
+
+// Its connections end with it, not with the next pull.
+TEST_F(ModelPullsTest, ASourceEndsWithItsPull) {
+  struct Counted final : WebSource {
+    Counted(std::unique_ptr<WebSource> inner, std::atomic<int>* living)
+        : inner(std::move(inner)), living(living) {
+      ++*living;
+    }
+    ~Counted() override { --*living; }
+    absl::StatusOr<WebHead> Get(const WebRequest& request,
+                                const WebSink& sink) override {
+      return inner->Get(request, sink);
+    }
+    const std::unique_ptr<WebSource> inner;
+    std::atomic<int>* const living;
+  };
+  std::atomic<int> living = 0;
+  ModelPullsOptions options = hub_.Options();
+  options.make_source =
+      [&, make = options.make_source](
+          const std::string& token,
+          auto stopped) -> absl::StatusOr<std::unique_ptr<WebSource>> {
+    return std::make_unique<Counted>(*make(token, stopped), &living);
+  };
+  ModelPulls pulls(options, uploads_.get());
+  EXPECT_TRUE(End(*pulls.Begin(Wish("anna"))).ok());
+  EXPECT_EQ(living, 0);
 }
 
 TEST_F(ModelPullsTest, ErrorsHaveReasons) {

@@ -15,6 +15,14 @@
 
 namespace roundhouse {
 
+struct WebRequest {
+  std::string url;
+  uint64_t from = 0;  // bytes from there on
+  // For an answer with its body, and as long again for each one that it leads
+  // to.
+  absl::Duration limit = absl::InfiniteDuration();
+};
+
 // What an answer says before its body.
 struct WebHead {
   int status = 0;  // of HTTP: 200
@@ -37,12 +45,12 @@ class WebSource {
  public:
   virtual ~WebSource() = default;
 
-  // One request and what it leads to, for bytes from `from` on: the answer may
-  // begin elsewhere, and says where.  An answer of any status is OK.
-  // kUnavailable: the connection failed or broke; kCancelled: told to stop;
+  // One request and what it leads to.  The answer may begin elsewhere, and says
+  // where.  An answer of any status is OK.  kUnavailable: the connection failed
+  // or broke, or the limit is over; kCancelled: told to stop;
   // kFailedPrecondition: it leads where it must not, or has no certificate that
   // is trusted; else the sink's errors.  Blocking.
-  virtual absl::StatusOr<WebHead> Get(const std::string& url, uint64_t from,
+  virtual absl::StatusOr<WebHead> Get(const WebRequest& request,
                                       const WebSink& sink) = 0;
 };
 

@@ -15,6 +15,8 @@ answered with; it answers instead.
 import hashlib
 import http.server
 import json
+import shutil
+import socket
 import ssl
 import sys
 import threading
@@ -69,6 +71,48 @@ class Server(http.server.ThreadingHTTPServer):
         """Whoever asked may go away, or be killed."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)
+
+
+class ProxyHandler(http.server.BaseHTTPRequestHandler):
+    def log_message(self, *_):  # pylint: disable=arguments-differ
+        pass
+
+    def do_CONNECT(self):  # pylint: disable=invalid-name
+        self.server.proxy.asked.append(self.path)
+        port = int(self.path.rpartition(":")[2])
+        with socket.create_connection(("127.0.0.1", port)) as there:
+            self.send_response(200)
+            self.end_headers()
+            back = threading.Thread(target=self.pour,
+                                    args=(there, self.connection))
+            back.start()
+            self.pour(self.connection, there)
+            back.join()
+        self.close_connection = True
+
+    @staticmethod
+    def pour(source, target):
+        with source.makefile("rb", buffering=0) as stream, \
+                target.makefile("wb", buffering=0) as out:
+            shutil.copyfileobj(stream, out)
+        target.shutdown(socket.SHUT_WR)
+
+
+class Proxy:
+    """Takes every name for this machine; `asked` has what it led to."""
+
+    def __enter__(self):
+        self.asked = []  # "name:port"
+        self.server = Server(("127.0.0.1", 0), ProxyHandler)
+        self.server.proxy = self
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+        threading.Thread(target=self.server.serve_forever,
+                         daemon=True).start()
+        return self
+
+    def __exit__(self, *_):
+        self.server.shutdown()
+        self.server.server_close()
 
 
 class Hub:

@@ -222,7 +222,8 @@ class HttpsTest(unittest.TestCase):
         subprocess.run(
             ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt",
              "ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-subj",
-             "/CN=hub", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout",
+             "/CN=hub", "-addext", "subjectAltName=IP:127.0.0.1,"
+             "DNS:hub.test,DNS:storage.test", "-keyout",
              key, "-out", self.certificate], check=True, capture_output=True)
         pair = (self.certificate, key)
         self.hub = self.enterContext(model_hub.Hub(pair))
@@ -257,6 +258,36 @@ class HttpsTest(unittest.TestCase):
         self.assertEqual(self.storage.requests, [(weights, 0)])
         self.assertEqual(self.storage.tokens, {None})
         self.assertEqual(self.hub.tokens, {f"Bearer {TOKEN}"})
+        self.daemon.stop()
+
+    @unittest.skipUnless(may_mount(),
+                         "this system lets nobody mount in a namespace")
+    def test_behind_a_proxy_nothing_goes_around_it(self):
+        proxy = self.enterContext(model_hub.Proxy())
+        there = [hub.url.replace("127.0.0.1", name) for hub, name in
+                 ((self.hub, "hub.test"), (self.storage, "storage.test"))]
+        self.daemon = self.scratch.daemon(hub=there[0],
+                                          hub_token_file=self.token)
+        self.daemon.environment = {"https_proxy": proxy.url,
+                                   "no_proxy": "storage.test"}
+        self.daemon.prefix = [*TRUSTING, str(self.certificate)]
+        self.daemon.start()
+        weights = f"/{MODEL}/resolve/{model_hub.COMMIT}/model.safetensors"
+        # Only the proxy knows these names.
+        self.hub.fault(weights, lambda handler, _: handler.reply(
+            302, Location=there[1] + weights))
+        done = self.daemon.client("model", "pull", MODEL)
+        self.assertEqual(done.stdout, f"model:{NAME}\n")
+        self.assertEqual(self.storage.requests, [(weights, 0)])
+        self.assertEqual(self.storage.tokens, {None})
+        self.assertEqual(set(proxy.asked),
+                         {url.removeprefix("https://") for url in there})
+        self.hub.fault("/revision/main", lambda handler, _: handler.reply(
+            302, Location="https://10.0.0.1/elsewhere"))
+        done = self.daemon.client("model", "pull", MODEL, check=False)
+        self.assertEqual(done.returncode, PRECONDITION, done.stderr)
+        self.assertIn("the hub leads to https://10.0.0.1:443, which is in a "
+                      "private network", done.stderr)
         self.daemon.stop()
 
 
