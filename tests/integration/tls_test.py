@@ -7,6 +7,7 @@ import os
 import pathlib
 import pty
 import re
+import secrets
 import select
 import shutil
 import subprocess
@@ -464,20 +465,49 @@ class TlsTest(unittest.TestCase):
     # Secrets.
 
     def test_no_secret_is_anywhere_but_with_its_owner(self):
+        """Every credential that there is was used: tokens of each scope, from a
+        login and from the variable, revoked and wrong ones, a client's key, the
+        server's, and the tokens of metrics and of a hub."""
         self.scratch.make_data("valid.jsonl", count=4, seed=2)
-        self.daemon.flags["metrics_listen"] = "127.0.0.1:0"
+        certificate, client_key = make_pair(self.scratch.folder, "member")
+        files = {}
+        for flag in ("metrics_token_file", "hub_token_file"):
+            files[flag] = self.scratch.folder / flag
+            files[flag].touch(mode=0o600)
+            files[flag].write_text(secrets.token_hex(24) + "\n")
+        self.daemon.flags.update(
+            metrics_listen="127.0.0.1:0", tls_client_ca=certificate,
+            hub="http://127.0.0.1:9", **files)
+        for home in ("laptop", "other"):
+            config = self.scratch.folder / home / ".config/roundhouse"
+            config.mkdir(parents=True)
+            (config / "config").write_text(
+                f"client-certificate: {certificate}\n"
+                f"client-key: {client_key}\n")
         self.start()
         self.add_user("mary")
-        secrets = [self.make_token("mary", name) for name in
-                   ("laptop", "revoked", "short")]
-        self.login(secrets[0])
+        tokens = [self.make_token("mary", name) for name in
+                  ("laptop", "revoked", "short")]
+        tokens += [self.make_token("mary", scope, f"--scope={scope}")
+                   for scope in ("read", "admin")]
+        self.login(tokens[0])
         self.remote("list")
         self.daemon.client("token", "remove", "revoked", "--user=mary")
-        self.login(secrets[1], home="other", status=4)
+        self.login(tokens[1], home="other", status=4)
+        for token in tokens[2:]:
+            self.variables = {"ROUNDHOUSE_SERVER": f"tls:{self.server}",
+                              "ROUNDHOUSE_FINGERPRINT": self.fingerprint,
+                              "ROUNDHOUSE_TOKEN": token}
+            self.remote("list", home="other")
+        made = self.remote("token", "add", "made", home="other").stdout.strip()
+        self.variables = {}
         self.remote("submit", "-f", self.write_job(), "--wait")
         metrics = re.search(r"the metrics are (http://\S+)",
                             self.daemon.log_path.read_text())[1]
-        with urllib.request.urlopen(metrics, timeout=30) as page:
+        shown = files["metrics_token_file"].read_text().strip()
+        with urllib.request.urlopen(urllib.request.Request(
+                metrics, headers={"Authorization": f"Bearer {shown}"}),
+                timeout=30) as page:
             texts = {"metrics": page.read()}
         pid = self.daemon.process.pid
         for process in [pid, *self.daemon.workers().values()]:
@@ -493,9 +523,10 @@ class TlsTest(unittest.TestCase):
             if path.is_file() and "laptop" not in path.parts:
                 texts[str(path)] = path.read_bytes()
         self.assertTrue(any(name.endswith("jobs.db") for name in texts))
-        key = (self.daemon.state / "tls/key.pem").read_bytes()
-        parts = [secret[3:27].encode() for secret in secrets]
-        parts.append(key.splitlines()[1][:40])
+        parts = [token[3:27].encode() for token in [*tokens, made]]
+        parts += [path.read_bytes().strip() for path in files.values()]
+        for key in (self.daemon.state / "tls/key.pem", client_key):
+            parts.append(key.read_bytes().splitlines()[1][:40])
         for name, text in texts.items():
             for part in parts:
                 if name.endswith("tls/key.pem"):
