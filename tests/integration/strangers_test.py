@@ -323,16 +323,26 @@ class StrangersTest(unittest.TestCase):
         """Each call has names with which she is let in."""
         ids, named = self.names()
         refused = set()
+        # What takes something away comes in the end, and her job last of all.
         last = re.compile("Cancel|Delete|Revoke|Finish")
-        for method in sorted(self.methods,
-                             key=lambda m: bool(last.match(m.name))):
+        for method in sorted(self.methods, key=lambda m: (
+                bool(last.match(m.name)), m.name == "DeleteFineTuningJob")):
             base = self.bases().get(method.name, {})
             tried = [base] + [fill(text)
                               for _, fill in places(method.input_type, base)
                               for text in ids + named]
-            if not any(self.mary.call(method, fields)[0] not in REFUSED
-                       for fields in tried):
+            answers = []
+            for fields in tried:
+                answers.append(self.mary.call(method, fields)[:2])
+                if answers[-1][0] not in REFUSED:
+                    break
+            else:
                 refused.add(method.name)
+                if method.name in ADMINS:
+                    continue
+                print(method.name, "is refused to her too:",
+                      *{f"{code.name}: {text}" for code, text in answers},
+                      sep="\n    ")
         self.assertEqual(refused, ADMINS)
 
 
