@@ -49,8 +49,8 @@ LEFT_OUT = re.compile(r"server/prepare/.*_test(ing)?\.py|.*/parts_test\.py")
 MODULES = ("tokenizers", "jinja2", "markupsafe")
 # What every machine has that has g++'s runtime.
 SYSTEM = {"linux-vdso.so.1", "libc.so.6", "libm.so.6", "libgcc_s.so.1",
-          "libstdc++.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1",
-          "libutil.so.1"}
+          "libstdc++.so.6", "libdl.so.2", "libpthread.so.0",
+          "libresolv.so.2", "librt.so.1", "libutil.so.1"}
 # Where torch and its wheels have theirs.
 LIBTORCH = re.compile(r"/(torch/lib|torch\.libs|nvidia/[^/]+/lib)/")
 
