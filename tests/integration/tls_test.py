@@ -464,11 +464,9 @@ class TlsTest(unittest.TestCase):
 
     # Secrets.
 
-    def test_no_secret_is_anywhere_but_with_its_owner(self):
-        """Every credential that there is was used: tokens of each scope, from a
-        login and from the variable, revoked and wrong ones, a client's key, the
-        server's, and the tokens of metrics and of a hub."""
-        self.scratch.make_data("valid.jsonl", count=4, seed=2)
+    def start_with_secrets(self):
+        """A daemon with all secrets that it may have, for clients with keys:
+        their key, and the files with its tokens."""
         certificate, client_key = make_pair(self.scratch.folder, "member")
         files = {}
         for flag in ("metrics_token_file", "hub_token_file"):
@@ -485,6 +483,11 @@ class TlsTest(unittest.TestCase):
                 f"client-certificate: {certificate}\n"
                 f"client-key: {client_key}\n")
         self.start()
+        return client_key, files
+
+    def use_tokens(self):
+        """Tokens of each scope, from a login and from the variable, and revoked
+        ones."""
         self.add_user("mary")
         tokens = [self.make_token("mary", name) for name in
                   ("laptop", "revoked", "short")]
@@ -501,6 +504,11 @@ class TlsTest(unittest.TestCase):
             self.remote("list", home="other")
         made = self.remote("token", "add", "made", home="other").stdout.strip()
         self.variables = {}
+        return [*tokens, made]
+
+    def test_no_secret_is_anywhere_but_with_its_owner(self):
+        client_key, files = self.start_with_secrets()
+        tokens = self.use_tokens()
         self.remote("submit", "-f", self.write_job(), "--wait")
         metrics = re.search(r"the metrics are (http://\S+)",
                             self.daemon.log_path.read_text())[1]
@@ -523,7 +531,7 @@ class TlsTest(unittest.TestCase):
             if path.is_file() and "laptop" not in path.parts:
                 texts[str(path)] = path.read_bytes()
         self.assertTrue(any(name.endswith("jobs.db") for name in texts))
-        parts = [token[3:27].encode() for token in [*tokens, made]]
+        parts = [token[3:27].encode() for token in tokens]
         parts += [path.read_bytes().strip() for path in files.values()]
         for key in (self.daemon.state / "tls/key.pem", client_key):
             parts.append(key.read_bytes().splitlines()[1][:40])
