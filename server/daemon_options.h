@@ -1,8 +1,7 @@
-// What roundhoused is told when it starts: flags, or a config file with the
-// same keys.  A flag counts before the file, and both before the defaults.
+// What the settings of roundhoused mean (daemon_settings.h), with the defaults
+// of those that are not given.
 //
-// Pure parsing, but for ReadDaemonSettings, which reads the file.  Values;
-// thread-compatible.
+// Looks only at which programs are there.  Values; thread-compatible.
 #ifndef ROUNDHOUSE_SERVER_DAEMON_OPTIONS_H_
 #define ROUNDHOUSE_SERVER_DAEMON_OPTIONS_H_
 
@@ -17,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/host_port.h"
+#include "server/daemon_settings.h"
 #include "server/gpu/gpu_choice.h"
 #include "server/hub/hub_address.h"
 #include "server/spec/paths.h"
@@ -32,13 +32,6 @@ struct HubOptions {
   std::optional<HubAddress> address;  // none: nowhere
   std::string token_file;             // "": no token is shown
 };
-
-struct WrittenSetting {
-  std::string value;  // "8GiB"
-  std::string where;  // "daemon.conf:3"; "": a flag
-};
-// By key, with dashes: "host-memory".
-using DaemonSettings = std::map<std::string, WrittenSetting>;
 
 struct DaemonOptions {
   std::string state_dir;
@@ -75,37 +68,6 @@ struct DaemonOptions {
   std::string file_fault_at;  // test only: base/files/file_fault.h
   std::string sample_log;     // test only: file for observe/timing_log.h
 };
-
-// One setting of --help.
-struct SettingHelp {
-  const char* key;
-  const char* value_name;
-  const char* default_text;
-  const char* meaning;
-};
-const std::vector<SettingHelp>& DaemonSettingsHelp();
-// Each of them with its default, in lines of at most 80 columns.
-std::string DaemonHelpText();
-
-// Flags as base/flags.h reads them, each at most once, with dashes or
-// underscores.  INVALID_ARGUMENT names the flag (an unknown one with the
-// nearest), or the word that is no flag.
-absl::StatusOr<DaemonSettings> ParseArguments(
-    const std::vector<std::string>& arguments);
-// Lines "key: value" or "key = value"; "#" begins a comment.  INVALID_ARGUMENT
-// names file and line: an unknown key (with the nearest), a key given twice,
-// `config` itself, or a line without a key.
-absl::StatusOr<DaemonSettings> ParseConfigFile(const std::string& text,
-                                               const std::string& path);
-// Flags, and below them what the file that --config names has.  Errors of both;
-// INVALID_ARGUMENT with the reason where the file can't be read or is longer
-// than 1 MiB.
-absl::StatusOr<DaemonSettings> ReadDaemonSettings(
-    const std::vector<std::string>& arguments);
-// A refusal that begins with "--KEY", behind file and line where a config file
-// gave KEY; other statuses as they are.
-absl::Status AtItsLine(const absl::Status& status,
-                       const DaemonSettings& settings);
 
 // Values of `settings` over the defaults that `environment` gives
 // (XDG_STATE_HOME, XDG_RUNTIME_DIR, XDG_CACHE_HOME, HOME, ROUNDHOUSE_PYTHON,
