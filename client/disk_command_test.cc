@@ -306,6 +306,28 @@ TEST_F(DuCommandTest, AndByWhoseItIs) {
             "50.0 GiB of 100.0 GiB are free.\n");
 }
 
+// As when somebody else's call looks at the disk.
+TEST_F(DuCommandTest, ABusyServerIsAskedAgain) {
+  environment_.stream_retry.attempts = 3;
+  environment_.stream_retry.first_delay = absl::Milliseconds(1);
+  const auto answer = server_.answers().disk_usage;
+  int calls = 0, busy = 2;
+  server_.answers().disk_usage = [&](const v1::GetDiskUsageRequest& request,
+                                     v1::GetDiskUsageResponse* response) {
+    if (++calls <= busy) {
+      return grpc::Status(grpc::StatusCode::ABORTED, "another call looks");
+    }
+    return answer(request, response);
+  };
+  EXPECT_EQ(Run({"du"}), ExitCode::kOk) << err();
+  EXPECT_EQ(calls, 4);
+  calls = 0;
+  busy = 3;
+  EXPECT_EQ(Run({"du"}), ExitCode::kPrecondition);
+  EXPECT_NE(err().find("another call looks"), std::string::npos) << err();
+  EXPECT_EQ(calls, 3);
+}
+
 TEST_F(DuCommandTest, JsonHasAllParts) {
   EXPECT_EQ(Run({"du", "-o", "json"}), ExitCode::kOk);
   const auto json = nlohmann::json::parse(out());

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/visible_text.h"
 #include "client/consent.h"
+#include "client/patient_call.h"
 #include "client/tables/disk_output.h"
 #include "client/tables/message_json.h"
 
@@ -52,9 +53,12 @@ void DeleteCommand::DefineFlags(FlagSet* flags) {
 grpc::Status DeleteCommand::Ask(
     const v1::DeleteFineTuningJobRequest& request, Session* session,
     v1::DeleteFineTuningJobResponse* response) const {
-  // As long as its files take.
-  UnaryContext context(session->interrupt(), absl::InfiniteDuration());
-  return session->jobs().DeleteFineTuningJob(context.get(), request, response);
+  return CallPatiently(session, [&] {
+    // As long as its files take.
+    UnaryContext context(session->interrupt(), absl::InfiniteDuration());
+    return session->jobs().DeleteFineTuningJob(context.get(), request,
+                                               response);
+  });
 }
 
 ExitCode DeleteCommand::Run(const std::vector<std::string>& arguments,
@@ -88,11 +92,7 @@ ExitCode DeleteCommand::Run(const std::vector<std::string>& arguments,
       session->out() << VisibleLine(job) << "\n";
       break;
   }
-  if (!response.left().empty()) {
-    session->err() << "Some files could not be removed now: "
-                   << VisibleLine(response.left())
-                   << "; the daemon's next start tries again.\n";
-  }
+  session->err() << LeftText(response.left());
   return ExitCode::kOk;
 }
 

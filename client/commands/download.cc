@@ -14,7 +14,6 @@
 namespace roundhouse::client {
 namespace {
 
-// As long as the server lets names of its outputs be.
 constexpr char kMergedSuffix[] = "-merged";
 constexpr char kJobs[] = "fineTuningJobs/";
 

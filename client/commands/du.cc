@@ -4,7 +4,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/nearest_name.h"
+#include "client/patient_call.h"
 #include "client/tables/disk_output.h"
 #include "client/tables/message_json.h"
 
@@ -56,9 +58,9 @@ absl::Status DuCommand::CheckFlags() {
     view_ = view;
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "flag --by: \"", by_, "\" is none of kind, user, project, job",
-      DidYouMean(by_, names)));
+  return absl::InvalidArgumentError(
+      absl::StrCat("flag --by: \"", by_, "\" is none of ",
+                   absl::StrJoin(names, ", "), DidYouMean(by_, names)));
 }
 
 ExitCode DuCommand::Run(const std::vector<std::string>&, Session* session) {
@@ -71,9 +73,10 @@ ExitCode DuCommand::Run(const std::vector<std::string>&, Session* session) {
   v1::GetDiskUsageResponse all;
   do {
     v1::GetDiskUsageResponse page;
-    UnaryContext context(session->interrupt());
-    const grpc::Status status =
-        session->system().GetDiskUsage(context.get(), request, &page);
+    const grpc::Status status = CallPatiently(session, [&] {
+      UnaryContext context(session->interrupt());
+      return session->system().GetDiskUsage(context.get(), request, &page);
+    });
     if (!status.ok()) return session->Fail("du", status);
     request.set_page_token(page.next_page_token());
     all.MergeFrom(page);

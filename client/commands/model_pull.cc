@@ -1,5 +1,6 @@
 #include "client/commands/model_pull.h"
 
+#include <algorithm>
 #include <ostream>
 #include <vector>
 
@@ -78,7 +79,8 @@ class PullPrinter {
   std::string trouble_;
 };
 
-// One call; `last` becomes its last message, `moved` whether one came.
+// One call; `last` becomes its last message.  `moved`: it brought bytes that
+// its first message did not have.
 grpc::Status PullOnce(const PullWish& wish, Session* session,
                       PullPrinter* printer, v1::PullModelResponse* last,
                       bool* moved) {
@@ -136,9 +138,7 @@ void TellOf(const v1::PullModelResponse& pulled, Session* session) {
   if (pulled.left_out_count() > 0) {
     std::vector<std::string> shown(pulled.left_out().begin(),
                                    pulled.left_out().end());
-    if (pulled.left_out_count() > kMaxShown && shown.size() > kMaxShown) {
-      shown.resize(kMaxShown);
-    }
+    shown.resize(std::min<size_t>(shown.size(), kMaxShown));
     const auto more = pulled.left_out_count() - static_cast<int>(shown.size());
     session->err() << "Left out, since training needs none of it: "
                    << VisibleLine(absl::StrJoin(shown, ", "))

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/visible_text.h"
 #include "client/consent.h"
+#include "client/patient_call.h"
 #include "client/tables/disk_output.h"
 #include "client/tables/message_json.h"
 #include "client/time_span.h"
@@ -88,9 +89,11 @@ absl::Status PruneCommand::CheckFlags() {
 grpc::Status PruneCommand::Find(Session* session, Checkpoints* found) {
   do {
     v1::ListOldCheckpointsResponse page;
-    UnaryContext context(session->interrupt());
-    const grpc::Status status = session->checkpoints().ListOldCheckpoints(
-        context.get(), request_, &page);
+    const grpc::Status status = CallPatiently(session, [&] {
+      UnaryContext context(session->interrupt());
+      return session->checkpoints().ListOldCheckpoints(context.get(), request_,
+                                                       &page);
+    });
     if (!status.ok()) return status;
     found->insert(found->end(), page.checkpoints().begin(),
                   page.checkpoints().end());
@@ -110,20 +113,18 @@ ExitCode PruneCommand::Delete(const std::string& job,
       request.add_steps(checkpoints[i].step());
     }
     v1::DeleteCheckpointsResponse response;
-    // As long as the files take.
-    UnaryContext context(session->interrupt(), absl::InfiniteDuration());
-    const grpc::Status status = session->checkpoints().DeleteCheckpoints(
-        context.get(), request, &response);
+    const grpc::Status status = CallPatiently(session, [&] {
+      // As long as the files take.
+      UnaryContext context(session->interrupt(), absl::InfiniteDuration());
+      return session->checkpoints().DeleteCheckpoints(context.get(), request,
+                                                      &response);
+    });
     if (!status.ok()) {
       return session->Fail("prune checkpoints of " + ShortName(job), status);
     }
     gone->insert(gone->end(), response.checkpoints().begin(),
                  response.checkpoints().end());
-    if (!response.left().empty()) {
-      session->err() << "Some files could not be removed now: "
-                     << VisibleLine(response.left())
-                     << "; the daemon's next start tries again.\n";
-    }
+    session->err() << LeftText(response.left());
   }
   return ExitCode::kOk;
 }

@@ -193,4 +193,11 @@ std::string CheckpointTable(const std::vector<v1::Checkpoint>& checkpoints) {
                       FormatBytes(BytesOf(checkpoints)), "\n");
 }
 
+std::string LeftText(const std::string& left) {
+  if (left.empty()) return "";
+  return absl::StrCat(
+      "Some files could not be removed now: ", VisibleLine(left),
+      "; the daemon's next start tries again.\n");
+}
+
 }  // namespace roundhouse::client

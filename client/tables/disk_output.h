@@ -26,6 +26,9 @@ std::string DeletionText(const std::string& job,
                          const v1::DeleteFineTuningJobResponse& answer);
 int64_t BytesOf(const v1::DeleteFineTuningJobResponse& answer);
 
+// Why files are still there, after `left` of an answer; "": they are not.
+std::string LeftText(const std::string& left);
+
 // Checkpoints with their sum.
 std::string CheckpointTable(const std::vector<v1::Checkpoint>& checkpoints);
 int64_t BytesOf(const std::vector<v1::Checkpoint>& checkpoints);

@@ -79,8 +79,12 @@ absl::StatusOr<UnknownFiles> FindUnknownFiles(const std::string& state_dir,
     const int64_t number = JobNumber(name).value_or(0);
     if (!known) {
       unknown.outputs.push_back(name);
-    } else if (number == 0 || store.Get(name).ok()) {
-      continue;  // else it stayed when its job was deleted
+    } else {
+      const absl::Status job =
+          number == 0 ? absl::OkStatus() : store.Get(name).status();
+      if (job.ok()) continue;
+      // It stayed when its job was deleted.
+      if (!absl::IsNotFound(job)) return job;
     }
     if (number <= kMaxUnknownJob) {
       unknown.last_job = std::max(unknown.last_job, number);

@@ -60,6 +60,16 @@ TEST_F(UnknownFilesTest, NothingIsUnknownWhereTheStoreIsWhole) {
   EXPECT_EQ(unknown.last_job, 0);
 }
 
+// Its project keeps it, and no later job gets its name.
+TEST_F(UnknownFilesTest, AResultThatStayedWhenItsJobWasDeletedTakesItsNumber) {
+  MakeOutput("job-5", "");
+  std::ofstream(dir_ / "outputs" / "job-5" / kOutputOwnerName)
+      << KeptOutputJson("job-5", "0123", "vision");
+  const UnknownFiles unknown = Find();
+  EXPECT_EQ(Describe(unknown), "");
+  EXPECT_EQ(unknown.last_job, 5);
+}
+
 TEST_F(UnknownFilesTest, NothingIsUnknownWhereNothingIsThere) {
   fs::remove_all(dir_ / "jobs");
   fs::remove_all(dir_ / "outputs");

@@ -37,16 +37,13 @@ v1::FineTuningJob WatchStream::Shown(const JobRecord& job) const {
 
 absl::StatusOr<NextMessage> WatchStream::Next(absl::Time now, Message* out) {
   if (!begun_) RETURN_IF_ERROR(Begin(now));
-  const bool over = removed_ || (final_seen_ && query_.until_final);
-  if (queue_.empty() && !over) RETURN_IF_ERROR(Refill());
+  if (queue_.empty() && !over()) RETURN_IF_ERROR(Refill());
   if (!queue_.empty()) {
     *out = std::move(queue_.front());
     queue_.pop_front();
     return NextMessage::kSend;
   }
-  if (removed_ || (final_seen_ && query_.until_final)) {
-    return NextMessage::kEnd;
-  }
+  if (over()) return NextMessage::kEnd;
   ASSIGN_OR_RETURN(const bool progress, NextProgress(now, out));
   if (progress) return NextMessage::kSend;
   if (now < next_bookmark_) return NextMessage::kNothing;

@@ -34,6 +34,7 @@ class WatchStream final : public PumpedWriter<v1::WatchFineTuningJobsResponse> {
       absl::Time now, v1::WatchFineTuningJobsResponse* out) override;
 
  private:
+  bool over() const { return removed_ || (final_seen_ && query_.until_final); }
   using Message = v1::WatchFineTuningJobsResponse;
 
   absl::Status Begin(absl::Time now);

@@ -53,7 +53,7 @@ absl::Status CheckUnchanged(const std::vector<GivenFile>& given,
     const absl::Status same =
         CheckSame(given[i].file, known ? IdentityOf(now) : FileIdentity());
     if (!same.ok()) {
-      return absl::InvalidArgumentError(std::string(same.message()));
+      return absl::InvalidArgumentError(same.message());
     }
   }
   return absl::OkStatus();

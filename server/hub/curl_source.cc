@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "base/status.h"
@@ -144,7 +143,7 @@ absl::Status CurlSource::SetUp(Transfer& transfer, const WebRequest& request) {
   const auto set = [&](CURLoption option, auto value) {
     if (code == CURLE_OK) code = curl_easy_setopt(handle, option, value);
   };
-  set(CURLOPT_PROTOCOLS_STR, hub_.is_loopback() ? "http,https" : "https");
+  set(CURLOPT_PROTOCOLS_STR, hub_.is_plain() ? "http,https" : "https");
   set(CURLOPT_SSLVERSION, long{CURL_SSLVERSION_TLSv1_2});
   set(CURLOPT_NOSIGNAL, 1L);
   // A name server that does not answer holds nobody up who was told to stop.
@@ -167,7 +166,7 @@ absl::Status CurlSource::SetUp(Transfer& transfer, const WebRequest& request) {
   set(CURLOPT_XFERINFODATA, static_cast<void*>(&transfer));
   set(CURLOPT_OPENSOCKETFUNCTION, &Transfer::Open);
   set(CURLOPT_OPENSOCKETDATA, static_cast<void*>(&transfer));
-  if (hub_.is_loopback()) set(CURLOPT_NOPROXY, "*");
+  if (hub_.is_plain()) set(CURLOPT_NOPROXY, "*");
   if (!transfer.to_hub && hub_has_proxy_) set(CURLOPT_NOPROXY, "");
   if (code == CURLE_OK) return absl::OkStatus();
   return absl::InternalError(
@@ -204,7 +203,7 @@ absl::StatusOr<WebHead> CurlSource::Outcome(const Transfer& transfer,
 }
 
 void CurlSource::SeeHub() {
-  if (!hub_.is_loopback() && CameByProxy(handle_, hub_.origin())) {
+  if (!hub_.is_plain() && CameByProxy(handle_, hub_.origin())) {
     hub_has_proxy_ = true;
   }
   char* address = nullptr;

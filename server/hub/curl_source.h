@@ -1,5 +1,5 @@
 // WebSource by libcurl: TLS 1.2 or newer with the system's CAs, the proxies
-// that the environment names (never for a hub on loopback), and redirects that
+// that the environment names (never for one of http), and redirects that
 // HubAddress allows.
 //
 // The token goes to the hub's own origin alone.  A hub that was seen at a

@@ -39,12 +39,20 @@ class FakeHub::Source final : public WebSource {
   FakeHub& hub_;
 };
 
+namespace {
+
+WebHead HeadFor(const FakeHub::Request& request, const std::string& data) {
+  return {.status = request.from > 0 ? 206 : 200,
+          .begin = request.from,
+          .total = request.from + data.size()};
+}
+
+}  // namespace
+
 absl::StatusOr<WebHead> FakeHub::Whole(const Request& request,
                                        const std::string& data,
                                        const WebSink& sink) {
-  const WebHead head{.status = request.from > 0 ? 206 : 200,
-                     .begin = request.from,
-                     .total = request.from + data.size()};
+  const WebHead head = HeadFor(request, data);
   if (absl::Status taken = sink(head, data); !taken.ok()) return taken;
   return head;
 }
@@ -52,9 +60,7 @@ absl::StatusOr<WebHead> FakeHub::Whole(const Request& request,
 FakeHub::Answer FakeHub::CutAfter(size_t bytes) {
   return [bytes](const Request& request, const std::string& data,
                  const WebSink& sink) -> absl::StatusOr<WebHead> {
-    const WebHead head{.status = request.from > 0 ? 206 : 200,
-                       .begin = request.from,
-                       .total = request.from + data.size()};
+    const WebHead head = HeadFor(request, data);
     if (absl::Status taken = sink(head, data.substr(0, bytes)); !taken.ok()) {
       return taken;
     }

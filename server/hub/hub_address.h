@@ -41,7 +41,8 @@ class HubAddress {
   static absl::StatusOr<HubAddress> Parse(const std::string& url);
 
   const UrlOrigin& origin() const { return origin_; }
-  bool is_loopback() const { return origin_.scheme == "http"; }
+  // It is http, which is on loopback.
+  bool is_plain() const { return origin_.scheme == "http"; }
 
   // What answers with the commit and files of a model.
   std::string ListingUrl(const HubName& model) const;

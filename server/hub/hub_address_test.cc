@@ -29,7 +29,7 @@ TEST(HubAddressTest, UrlsOfWhatItHas) {
 TEST(HubAddressTest, PlaintextIsForLoopbackAlone) {
   for (const char* url : {"http://127.0.0.1:8080", "http://127.3.2.1",
                           "http://localhost:1", "http://[::1]:80"}) {
-    EXPECT_TRUE(Hub(url).is_loopback()) << url;
+    EXPECT_TRUE(Hub(url).is_plain()) << url;
   }
   for (const char* url : {"http://hub.example", "http://10.0.0.1",
                           "http://localhost.hub.example", "http://[::2]"}) {

@@ -38,8 +38,8 @@ struct HubPatience {
 // For each answer that goes into memory as a whole.
 inline constexpr absl::Duration kWholeAnswerLimit = absl::Minutes(10);
 
-// Told why another try is waited for, and how long; "" when it begins.  False:
-// stop.
+// Told why another try is waited for, and how long; returns when the wait is
+// over.  False: stop.
 using WaitForTry =
     std::function<bool(const std::string& why, absl::Duration time)>;
 

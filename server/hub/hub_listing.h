@@ -13,13 +13,14 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/upload_names.h"
 
 namespace roundhouse {
 
 // The text of a listing.
 inline constexpr uint64_t kMaxListingBytes = 16 << 20;
 // Files that a model on the hub has; one upload has no more, either.
-inline constexpr size_t kMaxHubFiles = 10'000;
+inline constexpr size_t kMaxHubFiles = kMaxUploadFiles;
 // A file without a SHA-256 is kept in memory until its git hash is checked;
 // so is the index of shards.  All of one model's together:
 inline constexpr uint64_t kMaxWholeBytes = 64 << 20;

@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/files/durable_file.h"
-#include "base/model/json.h"
 #include "base/status.h"
 #include "base/upload_names.h"
 

@@ -1,25 +1,14 @@
 #include "server/limits/limit_check.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "base/job_state.h"
 #include "base/status.h"
 #include "server/spec/spec_error.h"
+#include "server/store/store_rows.h"
 
 namespace roundhouse {
 namespace {
-
-// The numbers of those that are not final: jobs are found by state.
-std::string LiveStates() {
-  std::vector<int> states;
-  for (const JobState state : AllJobStates()) {
-    if (!IsFinal(state)) states.push_back(static_cast<int>(state));
-  }
-  return absl::StrJoin(states, ", ");
-}
 
 absl::StatusOr<int64_t> QueryCounted(Database* db, const std::string& sql,
                                      const Counted& counted) {

@@ -123,8 +123,9 @@ absl::StatusOr<DeletedJob> DiskKeeper::DeleteJob(
   }
   if (request.look_only) {
     std::vector<std::string> going = {world_.paths.Directory(job)};
-    if (!remains.output.empty()) going.push_back(remains.output);
-    if (!request.output) going.resize(1);
+    if (request.output && !remains.output.empty()) {
+      going.push_back(remains.output);
+    }
     RETURN_IF_ERROR(world_.remover.CheckUnused(job, going));
     return deleted;
   }

@@ -1,7 +1,9 @@
 // What lies on the disk for whom, and who may have it deleted: DiskEngine.
 //
-// A job's own bytes are those that are free once they are deleted; the parts of
-// DiskUsage share what has several names (tree_bytes.h).
+// A job's own bytes are those that are free once they are deleted.  In
+// DiskUsage uploads with the same contents count with the first one, prepared
+// data that the cache has as well with the cache, and else a part of a file
+// with each name (tree_bytes.h).
 //
 // Thread-safe.  Blocks on the disk; a call looks at kCountedOfPage jobs or
 // results at most, and holds no lock meanwhile.  Each takes a thread of all
@@ -11,8 +13,10 @@
 #define ROUNDHOUSE_SERVER_REMOVAL_DISK_KEEPER_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>

@@ -12,7 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
@@ -65,8 +64,8 @@ void AddJob(const JobRecord& job, const JobRemains& remains,
   DiskPart part{.name = JobName(job.project, job.id),
                 .owner = job.owner,
                 .project = job.project};
-  // How many jobs use the same data is not told: what has other names, which
-  // are the cache's, counts there.
+  // How many jobs use the same data is not told: what has other names counts
+  // with the cache, and with nobody once that has let it go.
   TreeBytes data = remains.data;
   data.shared = data.own;
   TreeBytes checkpoints = remains.broken;

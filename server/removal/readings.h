@@ -1,8 +1,9 @@
 // Who reads jobs' checkpoints and results now, so that nobody deletes them
 // meanwhile, and what is being deleted, so that nobody begins to read it.
 //
-//   ASSIGN_OR_RETURN(plan.reading, readings.Begin({path}, "an export of
-//   anna")); ASSIGN_OR_RETURN(const auto closed, readings.Close({directory}));
+//   ASSIGN_OR_RETURN(plan.reading, readings.Begin({path}, "a sample of anna"));
+//
+//   ASSIGN_OR_RETURN(const auto closed, readings.Close({directory}));
 //
 // Paths elsewhere than in the daemon's own folders of jobs and outputs don't
 // matter here.  Jobs that have not ended are asked of the store (weight_use.h).

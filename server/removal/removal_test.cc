@@ -550,9 +550,20 @@ TEST_F(UsageTest, ACallerHasOneCallAtATime) {
   const JobRecord job = EndedJob("name", {2});
   DiskKeeper* keeper = nullptr;
   std::vector<absl::Status> nested;
+  int depth = 0;
+  const auto usage = [&](const char* user) {
+    nested.push_back(keeper->DiskUsage({.caller = {.user = user}}).status());
+  };
   const auto during = [&](const std::string&) {
-    for (const char* user : {"anna", "otto"}) {
-      nested.push_back(keeper->DiskUsage({.caller = {.user = user}}).status());
+    if (++depth == 1) {
+      usage("anna");
+      usage("otto");
+      // Two go on within this one, and no third.
+      nested.push_back(
+          keeper->DeleteJob({.job = job, .who = "otto", .look_only = true})
+              .status());
+    } else {
+      usage("ella");
     }
     return absl::OkStatus();
   };
@@ -563,9 +574,11 @@ TEST_F(UsageTest, ACallerHasOneCallAtATime) {
   keeper = &own;
   const std::string anna = Caller{.user = "anna"}.owner();
   EXPECT_TRUE(own.DeleteJob({.job = job, .who = anna, .look_only = true}).ok());
-  ASSERT_EQ(nested.size(), 2u);
+  ASSERT_EQ(nested.size(), 4u);
   EXPECT_TRUE(absl::IsAborted(nested[0])) << nested[0];
   EXPECT_TRUE(nested[1].ok()) << nested[1];
+  EXPECT_TRUE(absl::IsAborted(nested[2])) << nested[2];  // ella's
+  EXPECT_TRUE(nested[3].ok()) << nested[3];
   EXPECT_TRUE(own.DiskUsage({.caller = {.user = "anna"}}).ok());
 }
 

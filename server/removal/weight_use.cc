@@ -7,11 +7,9 @@
 #include <set>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "base/job_state.h"
 #include "base/path_exists.h"
 #include "base/status.h"
 #include "nlohmann/json.hpp"
@@ -23,8 +21,6 @@
 namespace roundhouse {
 namespace {
 
-// Names that a message shows.
-constexpr size_t kMaxShown = 5;
 // Fields of a spec that name weights.
 constexpr const char* kFields[] = {"model_name_or_path", "adapter_name_or_path",
                                    "resume_from_checkpoint"};
@@ -44,13 +40,8 @@ std::vector<std::string> PathsIn(const std::string& spec) {
 
 // Live jobs are found by their states, which have an index; `more` is of SQL.
 std::string LiveJobs(const std::string& more = "") {
-  std::vector<int> states;
-  for (const JobState state : AllJobStates()) {
-    if (!IsFinal(state)) states.push_back(static_cast<int>(state));
-  }
   return absl::StrCat("SELECT number, resolved FROM jobs WHERE state IN (",
-                      absl::StrJoin(states, ", "), ")", more,
-                      " ORDER BY number");
+                      LiveStates(), ")", more, " ORDER BY number");
 }
 
 // The job's uid, or the result's name: whoever uses something of it writes it.
@@ -107,7 +98,7 @@ absl::Status WeightUse::CheckUnused(
   for (const std::string& key : keys) select.Bind(key);
   std::vector<std::string> users;
   std::string used;
-  while (users.size() <= kMaxShown) {
+  while (users.size() < kMaxAskedUsers) {
     ASSIGN_OR_RETURN(const bool row, select.Step());
     if (!row) break;
     for (const std::string& named : PathsIn(select.Text(1))) {
@@ -119,11 +110,7 @@ absl::Status WeightUse::CheckUnused(
     }
   }
   if (users.empty()) return absl::OkStatus();
-  const bool more = users.size() > kMaxShown;
-  if (more) users.resize(kMaxShown);
-  return absl::FailedPreconditionError(
-      absl::StrCat(used, " is used by jobs that have not ended: ",
-                   absl::StrJoin(users, ", "), more ? " ..." : ""));
+  return UsedByJobs(used, std::move(users));
 }
 
 absl::StatusOr<bool> WeightUse::WasDeleted(Database* db,

@@ -137,8 +137,9 @@ void JobSaver::RemoveOld(std::optional<int64_t> best) {
        left]() -> absl::Status {
         const absl::Status removed =
             RemoveOldCheckpoints(directory, limit, best, newest);
-        ASSIGN_OR_RETURN(*left, FindCheckpointSteps(directory));
-        return removed;
+        auto found = FindCheckpointSteps(directory);
+        if (found.ok()) *left = *std::move(found);
+        return removed.ok() ? found.status() : removed;
       },
       [this, left](const absl::Status& status) {
         if (!left->empty()) around_.events.OnCheckpointsLeft(*left);

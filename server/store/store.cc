@@ -1,5 +1,6 @@
 #include "server/store/store.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/escaping.h"
@@ -471,9 +472,10 @@ absl::Status JobStore::KeepCheckpoints(const std::string& id,
     ASSIGN_OR_RETURN(
         Statement remove,
         db->Prepare(absl::StrCat("DELETE FROM checkpoints WHERE job = ? AND "
-                                 "step NOT IN (",
+                                 "step <= ? AND step NOT IN (",
                                  absl::StrJoin(steps, ", "), ")")));
-    RETURN_IF_ERROR(remove.Bind(number).Run());
+    const int64_t newest = *std::max_element(steps.begin(), steps.end());
+    RETURN_IF_ERROR(remove.Bind(number).Bind(newest).Run());
     ASSIGN_OR_RETURN(
         Statement update,
         db->Prepare("UPDATE jobs SET last_checkpoint = coalesce((SELECT path "

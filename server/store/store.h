@@ -172,7 +172,8 @@ class JobStore {
   // The same step again replaces the row.
   absl::Status AddCheckpoint(const std::string& id,
                              const CheckpointRecord& checkpoint);
-  // The others' rows go, for they are not there any more.
+  // Rows of others that are as old go, for they are not there any more.
+  // REQUIRES: there are some.
   absl::Status KeepCheckpoints(const std::string& id,
                                const std::vector<int64_t>& steps);
   // Deleting goes in two steps: what is asked for disappears for everybody, and

@@ -2,6 +2,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "server/spec/spec_error.h"
 #include "server/store/store_check.h"
@@ -109,6 +110,23 @@ absl::StatusOr<JobRecord> SelectAnyJob(Database* db, int64_t number,
         absl::StrCat("there is no job ", NameOfJob(number)));
   }
   return ReadJob(select);
+}
+
+std::string LiveStates() {
+  std::vector<int> states;
+  for (const JobState state : AllJobStates()) {
+    if (!IsFinal(state)) states.push_back(static_cast<int>(state));
+  }
+  return absl::StrJoin(states, ", ");
+}
+
+absl::Status UsedByJobs(const std::string& what,
+                        std::vector<std::string> users) {
+  const bool more = users.size() >= kMaxAskedUsers;
+  if (more) users.resize(kMaxAskedUsers - 1);
+  return absl::FailedPreconditionError(
+      absl::StrCat(what, " is used by jobs that have not ended: ",
+                   absl::StrJoin(users, ", "), more ? " ..." : ""));
 }
 
 absl::StatusOr<int64_t> ReadMeta(Database* db, const std::string& key) {

@@ -5,7 +5,9 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "server/store/store_db.h"
@@ -30,8 +32,18 @@ inline constexpr char kRemoving[] = "/removing";  // files may be there
 inline constexpr char kRemoved[] = "/removed";    // they are gone
 // Terms of SQL about rows of jobs; the second one goes through an index.
 inline constexpr char kJobIsThere[] = "substr(output_name, 1, 1) <> '/'";
+// Names the two above once more.
 inline constexpr char kJobWasRemoved[] =
     "(output_name IN ('/removing', '/removed') AND output_name <> '')";
+
+// Numbers of the states that are not final, "1, 2": jobs are found by state.
+std::string LiveStates();
+// kFailedPrecondition: jobs that have not ended use `what`.  Names the first
+// five.
+absl::Status UsedByJobs(const std::string& what,
+                        std::vector<std::string> users);
+// One more than UsedByJobs shows.
+inline constexpr size_t kMaxAskedUsers = 6;
 
 // kNotFound, also for one that was deleted.
 absl::StatusOr<JobRecord> SelectJob(Database* db, int64_t number,

@@ -242,7 +242,10 @@ TEST_F(StoreTest, CheckpointsAndDetails) {
   ASSERT_TRUE(store_->AddCheckpoint(id, {.step = 5, .path = "/o/c-5"}).ok());
   ASSERT_TRUE(store_->AddCheckpoint(id, {.step = 10, .path = "/o/c-10"}).ok());
   EXPECT_EQ(store_->Get(id)->last_checkpoint_path, "/o/c-10");
-  ASSERT_TRUE(store_->KeepCheckpoints(id, {5, 7}).ok());
+  // What was saved since somebody looked stays.
+  ASSERT_TRUE(store_->KeepCheckpoints(id, {5}).ok());
+  EXPECT_EQ(store_->Get(id)->last_checkpoint_path, "/o/c-10");
+  ASSERT_TRUE(store_->KeepCheckpoints(id, {5, 12}).ok());
   EXPECT_EQ(store_->Get(id)->last_checkpoint_path, "/o/c-5");
   DatasetCounts counts{.train_sequences = 3, .sha256 = "ab"};
   counts.bigram_validation_loss = 1.5;

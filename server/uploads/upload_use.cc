@@ -1,29 +1,17 @@
 #include "server/uploads/upload_use.h"
 
-#include <algorithm>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "base/job_state.h"
 #include "base/status.h"
 #include "nlohmann/json.hpp"
 #include "server/spec/spec_error.h"
+#include "server/store/store_rows.h"
 
 namespace roundhouse {
 namespace {
 
-// Names that a message shows.
-constexpr size_t kMaxShown = 5;
 constexpr size_t kIdDigits = 32;
-
-std::string LiveStates() {
-  std::vector<int> states;
-  for (const JobState state : AllJobStates()) {
-    if (!IsFinal(state)) states.push_back(static_cast<int>(state));
-  }
-  return absl::StrJoin(states, ", ");
-}
 
 // As it stands in a text within JSON.
 std::string InJson(const std::string& text) {
@@ -40,7 +28,7 @@ absl::Status CheckUnused(Database* db, const UploadRecord& record) {
                        "SELECT number FROM jobs WHERE state IN (", LiveStates(),
                        ") AND instr(resolved, ?) > 0 "
                        "ORDER BY number LIMIT ?")));
-  select.Bind(record.id).Bind(static_cast<int64_t>(kMaxShown + 1));
+  select.Bind(record.id).Bind(static_cast<int64_t>(kMaxAskedUsers));
   std::vector<std::string> users;
   while (true) {
     ASSIGN_OR_RETURN(const bool row, select.Step());
@@ -48,11 +36,7 @@ absl::Status CheckUnused(Database* db, const UploadRecord& record) {
     users.push_back(NameOfJob(select.Int(0)));
   }
   if (users.empty()) return absl::OkStatus();
-  const bool more = users.size() > kMaxShown;
-  users.resize(std::min(users.size(), kMaxShown));
-  return absl::FailedPreconditionError(
-      absl::StrCat(record.reference(), " is used by jobs that have not ended: ",
-                   absl::StrJoin(users, ", "), more ? " ..." : ""));
+  return UsedByJobs(record.reference(), std::move(users));
 }
 
 absl::Status CheckNamedUploads(Database* db, const std::string& versions,

@@ -76,6 +76,7 @@ class ChangedDataTest(unittest.TestCase):
             whole = self.begin(f"whole-{change}")()
             self.assertEqual(self.digest(seen), self.digest(whole), change)
             kept += 1
+        self.assertGreater(kept, 0)
         print(f"{kept} computed what they were submitted with, {failed} failed")
         self.daemon.stop()
 

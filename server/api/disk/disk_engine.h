@@ -105,7 +105,9 @@ struct DiskUsagePage {
   int64_t disk_total_bytes = 0;
 };
 
-// Thread-safe.  Blocks on the disk: not for the event loop's thread.
+// Thread-safe.  Blocks on the disk: not for the event loop's thread.  Each is
+// kAborted while another call of the same caller goes on, or as many of others
+// as may at a time.
 class DiskEngine {
  public:
   virtual ~DiskEngine() = default;
