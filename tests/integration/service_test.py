@@ -72,7 +72,15 @@ class ServiceTest(unittest.TestCase):
                 f"/proc/{self.daemon.worker(name)}/environ").read_bytes()
             self.assertNotIn(b"NOTIFY_SOCKET", environment, name)
             self.assertNotIn(b"WATCHDOG", environment, name)
-        self.daemon.stop()
+        # A manager reads all the time: what finds its queue full is lost.
+        self.manager.listen()
+        self.daemon.process.terminate()
+
+        def has_ended():
+            self.manager.listen()
+            return self.daemon.ended()
+        harness.wait_until(has_ended, "the daemon's end")
+        self.assertEqual(self.daemon.process.returncode, 0)
         heard = self.manager.listen()
         self.assertIn("STOPPING=1", heard)
         self.assertIn("EXTEND_TIMEOUT_USEC=60000000", heard)
