@@ -24,9 +24,15 @@ def _with_header(name, kwargs):
 # Packages whose files parse more of gRPC than of anything else.
 _GRPC_PACKAGES = [
     "client",
+    "client/accounts",
     "client/commands",
     "client/tables",
+    "client/testing",
     "server/api",
+    "server/api/disk",
+    "server/api/pulls",
+    "server/calls",
+    "server/door",
 ]
 
 def _default(otherwise):

@@ -1,6 +1,5 @@
 // What almost every file here includes, directly or through Abseil's Status.
-// Files still include what they use: TSan's build and the fuzzers' are without
-// this.
+// Files still include what they use: the fuzzers' build is without this.
 #include <algorithm>
 #include <functional>
 #include <map>
