@@ -285,9 +285,21 @@ grpc::ServerUnaryReactor* AccountService::RemoveProject(
     grpc::CallbackServerContext* context,
     const v1::RemoveProjectRequest* request, v1::RemoveProjectResponse*) {
   return RunUnary(context, door_, request, [=, this](const Entered& entered) {
-    return accounts_->RemoveProject(request->project(),
-                                    AdminsOnly(entered.caller));
+    return RemoveProject(entered.caller, request->project());
   });
+}
+
+absl::Status AccountService::RemoveProject(const Caller& caller,
+                                           const std::string& project) {
+  if (accounts_->list()->projects.contains(project)) {
+    ASSIGN_OR_RETURN(const std::string left, disk_->FindOutputOf(project));
+    if (!left.empty()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("project: ", project, " has results or exports, ", left,
+                       " for one; move them out of that folder first"));
+    }
+  }
+  return accounts_->RemoveProject(project, AdminsOnly(caller));
 }
 
 grpc::ServerUnaryReactor* AccountService::SetLimit(

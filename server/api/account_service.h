@@ -6,6 +6,7 @@
 #include "proto/roundhouse/v1/account.grpc.pb.h"
 #include "server/access/accounts.h"
 #include "server/access/tokens.h"
+#include "server/api/disk/disk_engine.h"
 #include "server/calls/unary_call.h"
 #include "server/limits/limit_table.h"
 
@@ -23,8 +24,12 @@ v1::Token ToProto(const TokenRecord& token);
 class AccountService final : public v1::AccountService::CallbackService {
  public:
   AccountService(Accounts* accounts, Tokens* tokens, LimitTable* limits,
-                 const CallDoor& door)
-      : accounts_(accounts), tokens_(tokens), limits_(limits), door_(door) {}
+                 DiskEngine* disk, const CallDoor& door)
+      : accounts_(accounts),
+        tokens_(tokens),
+        limits_(limits),
+        disk_(disk),
+        door_(door) {}
 
   grpc::ServerUnaryReactor* WhoAmI(grpc::CallbackServerContext* context,
                                    const v1::WhoAmIRequest* request,
@@ -82,6 +87,9 @@ class AccountService final : public v1::AccountService::CallbackService {
                    v1::User* response);
   absl::Status Remove(const Caller& caller,
                       const v1::RemoveUserRequest& request, v1::User* response);
+  // What the project's people left stays theirs: whoever has a project of that
+  // name later must not read it.
+  absl::Status RemoveProject(const Caller& caller, const std::string& project);
   absl::Status Create(const Caller& caller,
                       const v1::CreateTokenRequest& request,
                       v1::CreateTokenResponse* response);
@@ -92,6 +100,7 @@ class AccountService final : public v1::AccountService::CallbackService {
   Accounts* const accounts_;
   Tokens* const tokens_;
   LimitTable* const limits_;
+  DiskEngine* const disk_;
   const CallDoor door_;
 };
 

@@ -166,7 +166,7 @@ struct ApiServer::Parts {
         models(to.models, to.sampler, to.pulls, to.uploads, calls),
         plans(to.planner, calls),
         system(to.jobs, to.disk, to.store, to.doctor, calls),
-        accounts(to.accounts, to.tokens, limit_table.get(), calls),
+        accounts(to.accounts, to.tokens, limit_table.get(), to.disk, calls),
         uploads(to.uploads, calls) {
     peers.LimitUnfinished(
         [this](uid_t uid) { return MostUnfinished(gate, limits, uid); });

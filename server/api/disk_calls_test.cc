@@ -210,5 +210,40 @@ TEST_F(DiskCallsTest, UsageComesInPages) {
             grpc::StatusCode::INVALID_ARGUMENT);
 }
 
+// Whoever makes a project of that name later would have them.
+TEST_F(DiskCallsTest, AProjectWhoseResultsAreThereStays) {
+  const auto call = [this](const auto method, const auto& request,
+                           auto* response) {
+    grpc::ClientContext context;
+    Limit(&context);
+    return (account_stub_.get()->*method)(&context, request, response);
+  };
+  v1::AddProjectRequest add;
+  add.set_project("vision");
+  v1::Project project;
+  ASSERT_TRUE(call(&v1::AccountService::Stub::AddProject, add, &project).ok());
+  std::vector<std::string> asked;
+  std::string left = "/state/outputs/dates";
+  disk_.output_of = [&](const std::string& of) {
+    asked.push_back(of);
+    return left;
+  };
+  const auto remove = [&](const std::string& name) {
+    v1::RemoveProjectRequest request;
+    request.set_project(name);
+    v1::RemoveProjectResponse response;
+    return call(&v1::AccountService::Stub::RemoveProject, request, &response);
+  };
+  const grpc::Status refused = remove("vision");
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_EQ(refused.error_message(),
+            "project: vision has results or exports, /state/outputs/dates for "
+            "one; move them out of that folder first");
+  EXPECT_EQ(remove("vison").error_code(), grpc::StatusCode::NOT_FOUND);
+  left = "";
+  EXPECT_TRUE(remove("vision").ok());
+  EXPECT_EQ(asked, (std::vector<std::string>{"vision", "vision"}));
+}
+
 }  // namespace
 }  // namespace roundhouse

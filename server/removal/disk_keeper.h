@@ -64,6 +64,7 @@ class DiskKeeper final : public DiskEngine {
   absl::StatusOr<DeletedCheckpoints> DeleteCheckpoints(
       const DeleteCheckpointsRequest& request) override;
   absl::StatusOr<DiskUsagePage> DiskUsage(const DiskUsageQuery& query) override;
+  absl::StatusOr<std::string> FindOutputOf(const std::string& project) override;
 
  private:
   using Turn = std::shared_ptr<const void>;  // of one call

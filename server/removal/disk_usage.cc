@@ -180,6 +180,15 @@ absl::StatusOr<std::string> DiskKeeper::AddExports(const DiskUsageQuery& query,
   return "";
 }
 
+absl::StatusOr<std::string> DiskKeeper::FindOutputOf(
+    const std::string& project) {
+  for (const std::string& name : NamesIn(world_.paths.outputs())) {
+    std::string path = absl::StrCat(world_.paths.outputs(), "/", name);
+    if (ReadOutputMark(path).project == project) return path;
+  }
+  return "";
+}
+
 absl::StatusOr<DiskUsagePage> DiskKeeper::DiskUsage(
     const DiskUsageQuery& query) {
   ASSIGN_OR_RETURN(const Turn turn, Begin(query.caller.owner()));

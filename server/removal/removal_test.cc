@@ -224,6 +224,8 @@ TEST_F(RemovalTest, AResultStaysAsItsProjects) {
   const OutputMark mark = ReadOutputMark(state_ + "/outputs/name");
   EXPECT_EQ(mark.project, "default");
   EXPECT_EQ(mark.job_uid, job.uid);
+  EXPECT_EQ(*life_->keeper.FindOutputOf("default"), state_ + "/outputs/name");
+  EXPECT_EQ(*life_->keeper.FindOutputOf("vision"), "");
 }
 
 TEST_F(RemovalTest, AResultGoesWhereThatIsAsked) {

@@ -124,6 +124,10 @@ class DiskEngine {
   // What the caller sees.  kInvalidArgument: the page token.
   virtual absl::StatusOr<DiskUsagePage> DiskUsage(
       const DiskUsageQuery& query) = 0;
+  // The path of a result or an export that says it is the project's; "": none
+  // does.  Never kAborted.
+  virtual absl::StatusOr<std::string> FindOutputOf(
+      const std::string& project) = 0;
 };
 
 }  // namespace roundhouse

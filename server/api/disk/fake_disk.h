@@ -29,6 +29,10 @@ class FakeDisk final : public DiskEngine {
       const DiskUsageQuery& query) override {
     return Answer(usage, query);
   }
+  absl::StatusOr<std::string> FindOutputOf(
+      const std::string& project) override {
+    return Answer(output_of, project);
+  }
 
   template <typename Out, typename In>
   using Function = std::function<absl::StatusOr<Out>(const In&)>;
@@ -36,6 +40,9 @@ class FakeDisk final : public DiskEngine {
   Function<OldCheckpoints, OldCheckpointsQuery> old_checkpoints;
   Function<DeletedCheckpoints, DeleteCheckpointsRequest> delete_checkpoints;
   Function<DiskUsagePage, DiskUsageQuery> usage;
+  Function<std::string, std::string> output_of = [](const std::string&) {
+    return "";
+  };
 
  private:
   template <typename Out, typename In>
