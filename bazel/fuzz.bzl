@@ -2,12 +2,13 @@
 
 load(":cc.bzl", "cc_test")
 
-def fuzz_test(name, deps, srcs = [], precompiled = "common", corpus = [], tags = [], runs = 20000, brief = False, **kwargs):
+def fuzz_test(name, deps, srcs = [], precompiled = "common", corpus = [], tags = [], runs = 20000, brief = False, whole = False, **kwargs):
     """Runs a libFuzzer entry on its corpus and on seeded mutations of it.
 
     An ordinary test (`runs` mutations, under the sanitizers too); with
-    --config=libfuzzer it is libFuzzer's, which .ci/run gives a minute for each
-    target tagged "fuzz", and 15 seconds for those tagged "fuzz_brief" as well.
+    --config=libfuzzer it is libFuzzer's, which .ci/run gives half a minute for
+    each target tagged "fuzz", and 15 seconds for those tagged "fuzz_brief" as
+    well.
 
     Args:
       srcs: the file with LLVMFuzzerTestOneInput; none where it is in a
@@ -17,6 +18,8 @@ def fuzz_test(name, deps, srcs = [], precompiled = "common", corpus = [], tags =
       corpus: labels of files with good inputs, and of past failures.
       runs: fewer where an input takes long.
       brief: tags it "fuzz_brief".
+      whole: it has most of the daemon in it, which .ci/run does not compile once
+        more for libFuzzer: no tag "fuzz", so that its mutations run under ASan.
     """
     args = []
     for label in corpus:
@@ -36,6 +39,6 @@ def fuzz_test(name, deps, srcs = [], precompiled = "common", corpus = [], tags =
             "//conditions:default": [],
         }),
         env = {"ROUNDHOUSE_FUZZ_USUAL_RUNS": str(runs)},
-        tags = tags + ["fuzz"] + (["fuzz_brief"] if brief else []),
+        tags = tags + ([] if whole else ["fuzz"]) + (["fuzz_brief"] if brief else []),
         **kwargs
     )
