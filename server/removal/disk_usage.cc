@@ -182,11 +182,16 @@ absl::StatusOr<std::string> DiskKeeper::AddExports(const DiskUsageQuery& query,
 
 absl::StatusOr<std::string> DiskKeeper::FindOutputOf(
     const std::string& project) {
-  for (const std::string& name : NamesIn(world_.paths.outputs())) {
-    std::string path = absl::StrCat(world_.paths.outputs(), "/", name);
+  // All of them, and none is passed over because of an error.
+  std::error_code error;
+  for (auto entry = fs::directory_iterator(world_.paths.outputs(), error);
+       !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    std::string path = entry->path().string();
     if (ReadOutputMark(path).project == project) return path;
   }
-  return "";
+  if (!error || error == std::errc::no_such_file_or_directory) return "";
+  return absl::UnavailableError(absl::StrCat(
+      world_.paths.outputs(), " can't be listed: ", error.message()));
 }
 
 absl::StatusOr<DiskUsagePage> DiskKeeper::DiskUsage(

@@ -228,6 +228,14 @@ TEST_F(RemovalTest, AResultStaysAsItsProjects) {
   EXPECT_EQ(*life_->keeper.FindOutputOf("vision"), "");
 }
 
+TEST_F(RemovalTest, ResultsThatCannotBeListedAreNotNone) {
+  fs::remove_all(state_ + "/outputs");
+  EXPECT_EQ(*life_->keeper.FindOutputOf("vision"), "");
+  std::ofstream(state_ + "/outputs") << "no folder";
+  EXPECT_EQ(life_->keeper.FindOutputOf("vision").status().message(),
+            state_ + "/outputs can't be listed: Not a directory");
+}
+
 TEST_F(RemovalTest, AResultGoesWhereThatIsAsked) {
   const JobRecord job = EndedJob("name", {2});
   ASSERT_TRUE(Delete(job, /*output=*/true).ok());

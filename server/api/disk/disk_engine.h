@@ -125,7 +125,7 @@ class DiskEngine {
   virtual absl::StatusOr<DiskUsagePage> DiskUsage(
       const DiskUsageQuery& query) = 0;
   // The path of a result or an export that says it is the project's; "": none
-  // does.  Never kAborted.
+  // does.  Never kAborted; kUnavailable: they can't be listed.
   virtual absl::StatusOr<std::string> FindOutputOf(
       const std::string& project) = 0;
 };
