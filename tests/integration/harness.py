@@ -20,6 +20,7 @@ have a deadline; what runs when a Scratch closes is killed.
 
 import array
 import json
+import math
 import os
 import pathlib
 import random
@@ -239,6 +240,15 @@ def children(pid):
     return found
 
 
+def start_ticks(pid):
+    """When a process started, in ticks since the machine did; inf: it is gone."""
+    try:
+        stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return math.inf
+    return int(stat.rpartition(")")[2].split()[19])
+
+
 class Daemon:
     """One roundhoused and its state directory; may be started again and again
     on it. Flags as on the command line, with underscores."""
@@ -326,7 +336,10 @@ class Daemon:
         """{"0": pid, ..., "host": pid, "files": pid, "nursery": pid} of those
         alive."""
         found = {}
-        for pid, words in children(self.process.pid).items():
+        # A process that was just forked shows its nursery's arguments, until it
+        # has its own: the older of two is the nursery.
+        for pid, words in sorted(children(self.process.pid).items(),
+                                 key=lambda child: -start_ticks(child[0])):
             flags = dict(word[2:].split("=", 1) for word in words
                          if word.startswith("--") and "=" in word)
             if "role" in flags:
