@@ -29,8 +29,9 @@ namespace roundhouse {
 
 struct PeerLimits {
   // In all.  Addresses together leave a quarter of it to users of this
-  // machine, and these a 16th to root and the daemon's own user.
-  int connections = 1024;
+  // machine, and these a 16th to root and the daemon's own user: 1,000 clients
+  // have room either way (R6 of docs/reliability.md).
+  int connections = 1536;
   int connections_each = 64;  // of a user
   // For root and the daemon's own user.
   int connections_admin = 256;

@@ -35,6 +35,20 @@ TEST(PeersTest, AUserHasAShareOfConnectionsAndAllTogetherALimit) {
   EXPECT_EQ(peers.connections(), 7);
 }
 
+TEST(PeersTest, AThousandClientsHaveRoomOnTheMachineOrOverTheNetwork) {
+  constexpr int kClients = 1000;
+  const PeerLimits limits;
+  Peers local(limits);
+  Peers network(limits);
+  for (int i = 0; i < kClients; ++i) {
+    const auto user = static_cast<uid_t>(70'000 + i / limits.connections_each);
+    EXPECT_TRUE(local.Enter(user, kNow).ok()) << i;
+    const Peer host = Peer::OfAddress(
+        absl::StrCat("192.0.2.", 1 + i / limits.connections_address));
+    EXPECT_TRUE(network.Enter(host, kNow).ok()) << i;
+  }
+}
+
 TEST(PeersTest, RootAndTheDaemonsUserHaveMore) {
   Peers peers({.connections_each = 1, .connections_admin = 2});
   for (const uid_t admin : {uid_t{0}, geteuid()}) {
