@@ -5,15 +5,15 @@ def _with_header(name, kwargs):
     if not kwargs.get("srcs"):
         return kwargs
     folder = "//bazel/precompiled"
+
+    # By its path: clang looks for the .gch file nowhere else.
+    include = ["-include", "$(BINDIR)/bazel/precompiled/%s.pch.h" % name]
     uses = dict(kwargs)
     uses["copts"] = kwargs.get("copts", []) + select({
         folder + ":off": [],
+        "//bazel:clang": include,
         # -fpch-deps: what changes inside the header is an input of its users.
-        "//conditions:default": [
-            "-fpch-deps",
-            "-include",
-            "bazel/precompiled/%s.pch.h" % name,
-        ],
+        "//conditions:default": ["-fpch-deps"] + include,
     })
     uses["deps"] = kwargs.get("deps", []) + select({
         folder + ":off": [],

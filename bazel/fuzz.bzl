@@ -2,13 +2,12 @@
 
 load(":cc.bzl", "cc_test")
 
-def fuzz_test(name, deps, srcs = [], precompiled = "common", corpus = [], tags = [], runs = 20000, brief = False, whole = False, **kwargs):
+def fuzz_test(name, deps, srcs = [], precompiled = "common", corpus = [], tags = [], runs = 20000, brief = False, **kwargs):
     """Runs a libFuzzer entry on its corpus and on seeded mutations of it.
 
-    An ordinary test (`runs` mutations, under the sanitizers too); with
-    --config=libfuzzer it is libFuzzer's, which .ci/run gives half a minute for
-    each target tagged "fuzz", and 15 seconds for those tagged "fuzz_brief" as
-    well.
+    An ordinary test of `runs` mutations; with --config=asan it is libFuzzer's,
+    which .ci/run gives half a minute for each target, and 15 seconds for those
+    tagged "fuzz_brief".
 
     Args:
       srcs: the file with LLVMFuzzerTestOneInput; none where it is in a
@@ -18,8 +17,6 @@ def fuzz_test(name, deps, srcs = [], precompiled = "common", corpus = [], tags =
       corpus: labels of files with good inputs, and of past failures.
       runs: fewer where an input takes long.
       brief: tags it "fuzz_brief".
-      whole: it has most of the daemon in it, which .ci/run does not compile once
-        more for libFuzzer: no tag "fuzz", so that its mutations run under ASan.
     """
     args = []
     for label in corpus:
@@ -31,14 +28,14 @@ def fuzz_test(name, deps, srcs = [], precompiled = "common", corpus = [], tags =
         args = args,
         data = corpus,
         deps = deps + select({
-            "//tests/fakes:libfuzzer": ["//tests/fakes:libfuzzer_arguments"],
+            "//bazel:clang": ["//tests/fakes:libfuzzer_arguments"],
             "//conditions:default": ["//tests/fakes:fuzz_driver"],
         }),
         linkopts = select({
-            "//tests/fakes:libfuzzer": ["-fsanitize=fuzzer"],
+            "//bazel:clang": ["-fsanitize=fuzzer"],
             "//conditions:default": [],
         }),
         env = {"ROUNDHOUSE_FUZZ_USUAL_RUNS": str(runs)},
-        tags = tags + ([] if whole else ["fuzz"]) + (["fuzz_brief"] if brief else []),
+        tags = tags + ["fuzz"] + (["fuzz_brief"] if brief else []),
         **kwargs
     )

@@ -1,5 +1,5 @@
 // What almost every file here includes, directly or through Abseil's Status.
-// Files still include what they use: the fuzzers' build is without this.
+// Files still include what they use (--define=precompiled=off).
 #include <algorithm>
 #include <functional>
 #include <map>

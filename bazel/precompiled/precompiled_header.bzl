@@ -2,10 +2,18 @@
 
 GCC takes the .gch file beside an included header where it was made by the same
 compiler with the same flags and macros, and reads the header itself otherwise.
+Clang takes it, too, or fails.
 """
 
 load("@bazel_tools//tools/build_defs/cc:action_names.bzl", "CPP_COMPILE_ACTION_NAME")
 load("@bazel_tools//tools/cpp:toolchain_utils.bzl", "find_cpp_toolchain")
+
+# The generated headers of a cache are older or newer than they were.
+_CLANG_COPTS = [
+    "-Xclang",
+    "-fno-pch-timestamp",
+    "-fpch-instantiate-templates",
+]
 
 def _precompiled_header_impl(ctx):
     toolchain = find_cpp_toolchain(ctx)
@@ -32,6 +40,7 @@ def _precompiled_header_impl(ctx):
         # A .gch knows what it was made of where dependencies were asked for.
         user_compile_flags = ctx.fragments.cpp.copts + ctx.fragments.cpp.cxxopts +
                              ctx.attr.copts +
+                             (_CLANG_COPTS if ctx.attr.clang else []) +
                              ["-x", "c++-header", "-MD", "-MF", "/dev/null"],
         include_directories = context.includes,
         quote_include_directories = depset(["."], transitive = [context.quote_includes]),
@@ -59,6 +68,8 @@ def _precompiled_header_impl(ctx):
         ),
         outputs = [gch],
         mnemonic = "CppPrecompile",
+        # Clang's has the absolute paths of what it was made of.
+        execution_requirements = {"no-cache": "1"} if ctx.attr.clang else {},
         progress_message = "Precompiling " + ctx.file.src.short_path,
     )
     own = cc_common.create_compilation_context(
@@ -73,7 +84,7 @@ def _precompiled_header_impl(ctx):
         ]),
     ]
 
-precompiled_header = rule(
+_precompiled_header = rule(
     implementation = _precompiled_header_impl,
     attrs = {
         "src": attr.label(allow_single_file = [".h"], mandatory = True),
@@ -83,6 +94,7 @@ precompiled_header = rule(
         ),
         "copts": attr.string_list(doc = "As its users have them: -O1."),
         "deps": attr.label_list(providers = [CcInfo]),
+        "clang": attr.bool(doc = "The compiler is clang."),
         "_cc_toolchain": attr.label(
             default = Label("@bazel_tools//tools/cpp:current_cc_toolchain"),
         ),
@@ -90,3 +102,10 @@ precompiled_header = rule(
     fragments = ["cpp"],
     toolchains = ["@bazel_tools//tools/cpp:toolchain_type"],
 )
+
+def precompiled_header(name, **kwargs):
+    _precompiled_header(
+        name = name,
+        clang = select({"//bazel:clang": True, "//conditions:default": False}),
+        **kwargs
+    )

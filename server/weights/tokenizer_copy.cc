@@ -230,7 +230,8 @@ std::string WithTurnEnds(const std::string& json,
                                   false);
   Json ends = settings.value(kEos, Json());
   if (ends.is_null() && config.is_object()) ends = config.value(kEos, Json());
-  if (!ends.is_array()) ends = ends.is_null() ? Json::array() : Json{ends};
+  if (!ends.is_array())
+    ends = ends.is_null() ? Json::array() : Json::array({ends});
   for (const int64_t end : turn_ends) {
     if (std::find(ends.begin(), ends.end(), Json(end)) == ends.end()) {
       ends.push_back(end);

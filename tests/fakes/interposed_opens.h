@@ -100,8 +100,10 @@ MAKE_TEMPORARY(mkstemp64)
 MAKE_TEMPORARY_WITH_FLAGS(mkostemp)
 MAKE_TEMPORARY_WITH_FLAGS(mkostemp64)
 
-// openat2 has no function of libc.  Every call takes at most six arguments.
-long syscall(long number, ...) noexcept {
+// openat2 has no function of libc.  Every call takes at most six arguments; who
+// gave fewer has something else on the stack.
+__attribute__((no_sanitize("address"))) long syscall(long number,
+                                                     ...) noexcept {
   va_list rest;
   va_start(rest, number);
   long arguments[6];

@@ -1,4 +1,4 @@
-// What fuzz_driver.cc takes, for libFuzzer's own main() (--config=libfuzzer):
+// What fuzz_driver.cc takes, for libFuzzer's own main() (--config=asan):
 // corpus files, and in the environment
 //
 //   ROUNDHOUSE_FUZZ_SECONDS  how long (10)
