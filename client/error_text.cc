@@ -337,11 +337,13 @@ bool BrokeOnTheWay(const grpc::Status& status) {
     case grpc::StatusCode::UNAVAILABLE:
     case grpc::StatusCode::ABORTED:
     case grpc::StatusCode::OUT_OF_RANGE:
-    // A connection cut in the middle of a message, as gRPC tells it.
-    case grpc::StatusCode::INTERNAL:
-    case grpc::StatusCode::UNKNOWN:
     case grpc::StatusCode::CANCELLED:
       return true;
+    // A connection cut in the middle of a message, as gRPC tells it; what the
+    // server has to say of a fault of its own has details.
+    case grpc::StatusCode::INTERNAL:
+    case grpc::StatusCode::UNKNOWN:
+      return status.error_details().empty();
     default:
       return false;
   }

@@ -278,6 +278,10 @@ TEST(ErrorTextTest, WhatBrokeMayBeBegunAgainButNotWithAnotherCertificate) {
   };
   EXPECT_TRUE(broke(grpc::StatusCode::UNAVAILABLE, "connection reset"));
   EXPECT_TRUE(broke(grpc::StatusCode::INTERNAL, "RST_STREAM"));
+  // As the server answers when its disk has failed: trying for a minute would
+  // say nothing new.
+  EXPECT_FALSE(BrokeOnTheWay(grpc::Status(grpc::StatusCode::INTERNAL,
+                                          "internal error", "an ErrorInfo")));
   EXPECT_FALSE(broke(grpc::StatusCode::UNAVAILABLE,
                      std::string(kOtherCertificate) + "SHA256:x"));
   EXPECT_FALSE(broke(grpc::StatusCode::UNAUTHENTICATED, "no token"));
