@@ -35,7 +35,7 @@ struct RunSlotAction {
   LayerRange layers;
   IndexRange micro_batches;  // of the round
   // When slots of several jobs are ready, the device takes the one with the
-  // lowest turn: the time that the job was given before, in nanoseconds.
+  // lowest turn.
   uint64_t turn = 0;
   // Units (JobShape::head_share() among them) whose contribution an earlier
   // attempt left (ContributionDown): they may be under reduction, and are not

@@ -1,6 +1,7 @@
 #include "scheduler/dispatch/dispatcher.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "absl/container/inlined_vector.h"
@@ -13,27 +14,40 @@ namespace {
 constexpr double kGuessNs = 1e6;
 // What slots say later changes that by as much at least, or not at all.
 constexpr double kSameGuess = 1.25;
+// Between the turns of slots that follow each other, so that one that is sent
+// later fits between them.
+constexpr uint64_t kTurnGap = uint64_t{1} << 20;
+
+bool GoesBefore(const SentWork::SentSlot& a, const SentWork::SentSlot& b) {
+  if (a.job_class != b.job_class) return a.job_class < b.job_class;
+  return FairShares::Before(a.share, b.share);
+}
 
 }  // namespace
 
-Dispatcher::Dispatcher(const DispatcherOptions& options) : sent_(options) {}
+Dispatcher::Dispatcher(const DispatcherOptions& options)
+    : sent_(options),
+      shares_{FairShares([this](JobId id) { return OutNs(id); }),
+              FairShares([this](JobId id) { return OutNs(id); })} {}
 
 // --- jobs ---
 
-void Dispatcher::AddJob(JobId job, const JobShape& shape, JobClass job_class) {
+void Dispatcher::AddJob(JobId job, const JobShape& shape, const JobOwner& owner,
+                        JobClass job_class) {
   const bool added =
       jobs_.try_emplace(job, JobSteps(job, shape, sent_, actions_), job_class)
           .second;
   ROUNDHOUSE_CHECK(added) << "job " << Number(job);
+  SharesOf(job_class).AddJob(job, owner);
 }
 
 void Dispatcher::RemoveJob(JobId job) {
   sent_.DropJob(job);
+  SharesOf(jobs_.at(job).job_class).RemoveJob(job);
   jobs_.erase(job);
 }
 
 uint64_t Dispatcher::BeginStep(JobId job, const StepSpec& spec) {
-  ComeBack(job);
   const uint64_t number = At(job).BeginStep(spec);
   Pump();
   return number;
@@ -54,45 +68,20 @@ void Dispatcher::Job::NoteGuess(double amount, double taken_ns) {
   if (!same) placing_ns = now;
 }
 
-double Dispatcher::TurnOf(JobId id) const {
-  const Job& job = jobs_.at(id);
-  return job.served_ns + sent_.NsOf(id, job.NsPerGuess().value_or(0));
+double Dispatcher::OutNs(JobId id) const {
+  return sent_.NsOf(id, jobs_.at(id).NsPerGuess().value_or(0));
 }
 
-std::optional<double> Dispatcher::LowestTurn(JobClass job_class) const {
-  std::optional<double> lowest;
-  for (const auto& [id, job] : jobs_) {
-    if (job.away || job.job_class != job_class) continue;
-    lowest = std::min(lowest.value_or(TurnOf(id)), TurnOf(id));
-  }
-  return lowest;
+void Dispatcher::SetWeight(const std::string& project, double weight) {
+  for (FairShares& shares : shares_) shares.SetWeight(project, weight);
 }
 
-void Dispatcher::NoteAway() {
-  for (auto& [id, job] : jobs_) {
-    if (job.away || !(job.steps.Idle() || job.steps.holds_slots())) continue;
-    job.away = true;
-    job.others_turn = LowestTurn(job.job_class);
-  }
+void Dispatcher::SetWeight(const JobOwner& owner, double weight) {
+  for (FairShares& shares : shares_) shares.SetWeight(owner, weight);
 }
 
-// What the others got meanwhile it is not owed; what it was behind before, it
-// still is.
-void Dispatcher::ComeBack(JobId id) {
-  Job& job = jobs_.at(id);
-  if (!job.away) return;
-  if (const auto others = LowestTurn(job.job_class); others.has_value()) {
-    job.served_ns =
-        job.others_turn.has_value()
-            ? job.served_ns + std::max(0.0, *others - *job.others_turn)
-            : std::max(job.served_ns, *others);
-  }
-  int64_t host_ops = job.host_ops;
-  for (const auto& [other_id, other] : jobs_) {
-    if (!other.away) host_ops = std::max(host_ops, other.host_ops);
-  }
-  job.host_ops = host_ops;
-  job.away = false;
+void Dispatcher::NoteUse(const JobOwner& owner, int64_t device_ns) {
+  SharesOf(JobClass::kNormal).NoteUse(owner, static_cast<double>(device_ns));
 }
 
 uint64_t Dispatcher::NextStepNumber(JobId job) const {
@@ -121,7 +110,6 @@ void Dispatcher::HoldSlots(JobId job) {
 }
 
 void Dispatcher::ReleaseSlots(JobId job) {
-  if (!At(job).Idle()) ComeBack(job);
   At(job).ReleaseSlots();
   Pump();
 }
@@ -141,7 +129,14 @@ void Dispatcher::DeviceUp(DeviceId device, const DeviceTraits& traits) {
   for (const SentWork::SentSlot& slot : sent_.DeviceUp(device, traits)) {
     At(slot.job).SendAgain(slot.slot);
   }
+  SetDevices();
   Pump();
+}
+
+void Dispatcher::SetDevices() {
+  for (FairShares& shares : shares_) {
+    shares.SetDevices(std::max(1, sent_.live_device_count()));
+  }
 }
 
 void Dispatcher::DeviceDown(DeviceId device) {
@@ -159,6 +154,7 @@ void Dispatcher::DeviceLost(DeviceId device) {
     At(slot.job).Unplace(slot.slot);
   }
   if (sent_.live_device_count() == live) return;  // It has never been up.
+  SetDevices();
   for (auto& [id, job] : jobs_) job.steps.WithdrawAll();
   Pump();
 }
@@ -176,7 +172,7 @@ void Dispatcher::SlotDone(SlotId slot, int64_t compute_ns) {
   for (auto& [id, job] : jobs_) {
     const auto cost = job.steps.SlotDone(slot, compute_ns);
     if (!cost.has_value()) continue;
-    job.served_ns += static_cast<double>(compute_ns);
+    SharesOf(job.job_class).NoteDone(id, static_cast<double>(compute_ns));
     if (cost->guessed) {
       job.NoteGuess(cost->amount, static_cast<double>(compute_ns));
     }
@@ -216,7 +212,6 @@ std::vector<Action> Dispatcher::TakeActions() {
 
 void Dispatcher::Pump() {
   for (auto& [id, job] : jobs_) job.steps.Settle();
-  NoteAway();
   while (SendOneSlot()) {
   }
   PumpHostOps();
@@ -230,12 +225,12 @@ void Dispatcher::PumpHostOps() {
 bool Dispatcher::SendOneSlot() {
   const bool normal_jobs =
       std::any_of(jobs_.begin(), jobs_.end(), [](const auto& entry) {
-        return entry.second.job_class == JobClass::kNormal &&
-               !entry.second.away;
+        const Job& job = entry.second;
+        return job.job_class == JobClass::kNormal && !job.steps.Idle() &&
+               !job.steps.holds_slots();
       });
-  using Rank = std::pair<JobClass, double>;
-  std::optional<Rank> lowest;
-  SentWork::SentSlot slot;
+  for (FairShares& shares : shares_) shares.NoteOut();
+  std::optional<SentWork::SentSlot> first;
   DeviceId to{};
   for (const auto& [id, job] : jobs_) {
     auto next = job.steps.NextSlot();
@@ -245,29 +240,59 @@ bool Dispatcher::SendOneSlot() {
     if (next->cost.guessed) next->ns *= job.placing_ns.value_or(kGuessNs);
     const auto device = sent_.Place(*next, normal_jobs);
     if (!device.has_value()) continue;
-    const Rank rank = {job.job_class, TurnOf(id)};
-    if (lowest.has_value() && rank >= *lowest) continue;
-    lowest = rank;
-    slot = *next;
+    next->share = SharesOf(job.job_class).TurnOf(id);
+    if (first.has_value() && !GoesBefore(*next, *first)) continue;
+    first = next;
     to = *device;
   }
-  if (!lowest.has_value()) return false;
-  slot.turn = static_cast<uint64_t>(lowest->second);
-  if (slot.job_class == JobClass::kBackfill) slot.turn += kBackfillTurn;
-  At(slot.job).Send(slot, to);
+  if (!first.has_value()) return false;
+  first->turn = PlaceAmong(sent_.Slots(to), *first);
+  SharesOf(first->job_class).NoteSent(first->job);
+  At(first->job).Send(*first, to);
   return true;
+}
+
+// The turn that the device is told: before those that it has of other jobs
+// which would go later now.
+uint64_t Dispatcher::PlaceAmong(const std::vector<SentWork::SentSlot>& sent,
+                                const SentWork::SentSlot& slot) {
+  std::vector<SentWork::SentSlot> others;
+  std::copy_if(sent.begin(), sent.end(), std::back_inserter(others),
+               [&](const SentWork::SentSlot& other) {
+                 return other.job_class == slot.job_class;
+               });
+  std::sort(others.begin(), others.end(),
+            [](const SentWork::SentSlot& a, const SentWork::SentSlot& b) {
+              return a.turn < b.turn;
+            });
+  size_t at = others.size();
+  while (at > 0 && others[at - 1].job != slot.job &&
+         GoesBefore(slot, others[at - 1])) {
+    --at;
+  }
+  if (at == others.size()) {
+    last_turn_ += kTurnGap;
+    return last_turn_ +
+           (slot.job_class == JobClass::kBackfill ? kBackfillTurn : 0);
+  }
+  const uint64_t after =
+      at == 0 ? others[0].turn - kTurnGap : others[at - 1].turn;
+  return after + (others[at].turn - after) / 2;
 }
 
 // In turns: one job's long updates do not hold back another's gathers for more
 // than what is sent.
 bool Dispatcher::SendOneHostOp() {
   absl::InlinedVector<std::pair<int64_t, JobId>, 4> by_turn;
-  for (const auto& [id, job] : jobs_) by_turn.push_back({job.host_ops, id});
+  for (const auto& [id, job] : jobs_) {
+    by_turn.push_back({std::max(job.host_ops, host_ops_time_), id});
+  }
   std::sort(by_turn.begin(), by_turn.end());
   for (const auto& [host_ops, id] : by_turn) {
     Job& job = jobs_.at(id);
     if (!job.steps.SendHostOp()) continue;
-    ++job.host_ops;
+    host_ops_time_ = host_ops;
+    job.host_ops = host_ops + 1;
     return true;
   }
   return false;

@@ -26,12 +26,11 @@
 // of that guess took; a device's speed is what the caller says, corrected by
 // what its slots took.
 //
-// Between jobs: a job's *turn* is the compute time that its slots took, and
-// those that are out will take, in nanoseconds.  Of the jobs whose next part
-// can be sent the one of the lowest turn goes first, and devices compute what
-// they have in the order of turns.  So each gets an equal share where all have
-// work, and all of it where the others wait.  One that had no step for a while
-// (it saved, or drew samples) is owed nothing.
+// Between jobs: projects share device time by weight, users those of their
+// project, jobs those of their user (scheduler/share/fair_shares.h).  Of the
+// jobs whose next part can be sent the one whose turn it is goes first, and a
+// device is told to compute what it has in that order.  So each gets its share
+// where all have work, and all of it where the others wait.
 // Backfill jobs come after all others, and share among themselves likewise;
 // what they have on a device does not count when slots of others are placed.
 // Their workers must compute such a slot only while no other can go on, and
@@ -56,9 +55,11 @@
 #ifndef ROUNDHOUSE_SCHEDULER_DISPATCH_DISPATCHER_H_
 #define ROUNDHOUSE_SCHEDULER_DISPATCH_DISPATCHER_H_
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -66,6 +67,7 @@
 #include "scheduler/dispatch/actions.h"
 #include "scheduler/dispatch/job_steps.h"
 #include "scheduler/dispatch/sent_work.h"
+#include "scheduler/share/fair_shares.h"
 
 namespace roundhouse {
 
@@ -76,7 +78,7 @@ class Dispatcher {
   Dispatcher& operator=(const Dispatcher&) = delete;
 
   // --- jobs; the others REQUIRE: added
-  void AddJob(JobId job, const JobShape& shape,
+  void AddJob(JobId job, const JobShape& shape, const JobOwner& owner = {},
               JobClass job_class = JobClass::kNormal);
   // What it has with the host worker is forgotten, and its answer ignored.
   // REQUIRES: no slot of it is out.
@@ -121,6 +123,11 @@ class Dispatcher {
   bool Updating(JobId job) const;
   // No step is unfinished.
   bool Idle(JobId job) const;
+
+  // How users and projects share, and what they had beside slots.
+  void SetWeight(const std::string& project, double weight);
+  void SetWeight(const JobOwner& owner, double weight);
+  void NoteUse(const JobOwner& owner, int64_t device_ns);
 
   // --- devices and the host worker
 
@@ -169,30 +176,34 @@ class Dispatcher {
     std::optional<double> NsPerGuess() const;
     void NoteGuess(double amount, double taken_ns);
 
-    double served_ns = 0;
     double guess_taken_ns = 0;  // by slots of guessed cost
     double guess_amount = 0;    // that cost
     // For placing: NsPerGuess(), roughly.  It stays as it is while it may, so
     // that slots of equal guesses stay equal.
     std::optional<double> placing_ns;
-    bool away = true;                   // it has no step
-    std::optional<double> others_turn;  // LowestTurn() when it went
-    int64_t host_ops = 0;               // sent; for taking turns
+    int64_t host_ops = 0;  // sent, or missed while it had none; for turns
   };
 
   JobSteps& At(JobId job) { return jobs_.at(job).steps; }
   const JobSteps& At(JobId job) const { return jobs_.at(job).steps; }
-  // The lowest turn of the jobs of a class that have a step.
-  std::optional<double> LowestTurn(JobClass job_class) const;
-  void NoteAway();
-  void ComeBack(JobId id);
-  double TurnOf(JobId id) const;
+  FairShares& SharesOf(JobClass job_class) {
+    return shares_[static_cast<size_t>(job_class)];
+  }
+  // What the job's slots that are out will take.
+  double OutNs(JobId id) const;
+  void SetDevices();
+  uint64_t PlaceAmong(const std::vector<SentWork::SentSlot>& sent,
+                      const SentWork::SentSlot& slot);
   void Pump();
   void PumpHostOps();
   bool SendOneSlot();
   bool SendOneHostOp();
 
   SentWork sent_;
+  std::array<FairShares, kJobClassCount> shares_;
+  // What a device was told last; there is room before the first ones.
+  uint64_t last_turn_ = uint64_t{1} << 61;
+  int64_t host_ops_time_ = 0;  // Job::host_ops of the last one that was sent
   std::map<JobId, Job> jobs_;
   std::vector<Action> actions_;
 };

@@ -177,8 +177,8 @@ TEST(LossesTest, RandomLossesNeverStopSeveralJobs) {
     const auto job_class = [&] {
       return random() % 3 == 0 ? JobClass::kBackfill : JobClass::kNormal;
     };
-    world.dispatcher().AddJob(kOther, kShape, job_class());
-    world.dispatcher().AddJob(JobId{3}, kShape, job_class());
+    world.dispatcher().AddJob(kOther, kShape, {}, job_class());
+    world.dispatcher().AddJob(JobId{3}, kShape, {}, job_class());
     std::map<uint64_t, int> left = {{1, 3}, {2, 2}, {3, 4}};
     const auto begin = [&](uint64_t job) {
       if (left[job]-- == 0) return;

@@ -247,8 +247,8 @@ TEST(PlacementTest, ADeviceThatIsTooSmallIsLeftOutWhereOthersAreNot) {
   EXPECT_EQ(small.sent, std::vector<int>{7});
 }
 
-// Costs become nanoseconds while the job runs; its turn stays one of time.
-TEST(PlacementTest, TurnsAreTimeBeforeAndAfterCostsAreMeasured) {
+// Costs become nanoseconds while the job runs.
+TEST(PlacementTest, TurnsOfAJobRiseBeforeAndAfterItsCostsAreMeasured) {
   Dispatcher dispatcher{DispatcherOptions{}};
   dispatcher.AddJob(kJob, kShape);
   dispatcher.HostUp();
@@ -266,9 +266,7 @@ TEST(PlacementTest, TurnsAreTimeBeforeAndAfterCostsAreMeasured) {
       more = false;
       for (const Action& action : dispatcher.TakeActions()) {
         if (const auto* slot = std::get_if<RunSlotAction>(&action)) {
-          // At most what was served and three slots more.
-          EXPECT_GE(slot->turn, last);
-          EXPECT_LE(slot->turn, served_ns + 3'000'001);
+          EXPECT_GT(slot->turn, last);
           last = slot->turn;
           served_ns += 1'000'000;
           dispatcher.SlotDone(slot->slot, 1'000'000);

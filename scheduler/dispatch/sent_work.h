@@ -16,6 +16,7 @@
 
 #include "base/ids.h"
 #include "scheduler/dispatch/actions.h"
+#include "scheduler/share/fair_shares.h"
 
 namespace roundhouse {
 
@@ -59,6 +60,7 @@ class SentWork {
     int64_t device_bytes = 0;  // that its device needs to run it
     double device_ns = 0;      // of a sent one: that it will take there
     uint64_t turn = 0;
+    FairShares::Turn share;  // when it was sent
   };
   struct SentHostOp {
     RunHostOpAction action;

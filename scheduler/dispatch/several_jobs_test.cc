@@ -21,8 +21,8 @@ class OneDevice {
     dispatcher_.HostUp();
     dispatcher_.DeviceUp(DeviceId{0});
   }
-  void Add(JobId job, int64_t slot_ns) {
-    dispatcher_.AddJob(job, kShape);
+  void Add(JobId job, int64_t slot_ns, const JobOwner& owner = {}) {
+    dispatcher_.AddJob(job, kShape, owner);
     slot_ns_[job] = slot_ns;
     Begin(job);
   }
@@ -43,6 +43,7 @@ class OneDevice {
     }
   }
 
+  Dispatcher& dispatcher() { return dispatcher_; }
   void Hold(JobId job) { dispatcher_.HoldSlots(job); }
   void Release(JobId job) { dispatcher_.ReleaseSlots(job); }
 
@@ -88,6 +89,66 @@ TEST(SeveralJobsTest, JobsGetEqualComputeTimeHoweverLongTheirSlotsAre) {
   device.Add(kOther, 70);
   device.Run(100000);
   EXPECT_NEAR(static_cast<double>(device.served[kJob]), 50000, 300);
+}
+
+TEST(SeveralJobsTest, UsersShareByWeightHoweverManyJobsTheyHave) {
+  const JobOwner ann = {"lab", "ann"};
+  const JobOwner bob = {"lab", "bob"};
+  OneDevice device;
+  device.Add(kJob, 40, ann);
+  for (uint64_t i = 2; i < 6; ++i) device.Add(JobId{i}, 25, bob);
+  device.Run(100000);
+  EXPECT_NEAR(static_cast<double>(device.served[kJob]), 50000, 100);
+  device.dispatcher().SetWeight(bob, 3);
+  device.served.clear();
+  device.Run(100000);
+  EXPECT_NEAR(static_cast<double>(device.served[kJob]), 25000, 100);
+  // Samples of hers.
+  device.dispatcher().NoteUse(ann, 10000);
+  device.served.clear();
+  device.Run(100000);
+  EXPECT_NEAR(static_cast<double>(device.served[kJob]), 17500, 150);
+}
+
+// Each goes before those that were sent: turns have room below the first one.
+TEST(SeveralJobsTest, JobsThatBeginInTheOtherOrderAllHaveTheirTurn) {
+  Dispatcher dispatcher({});
+  dispatcher.HostUp();
+  dispatcher.DeviceUp(DeviceId{0});
+  StepSpec spec = TrainStep(1, true);
+  spec.blocks = {3, 1};
+  for (uint64_t i = 1; i < 5; ++i) {
+    dispatcher.AddJob(JobId{i}, kShape, {"lab", std::string(i, 'u')});
+  }
+  std::vector<uint64_t> turns;
+  for (uint64_t i = 4; i > 0; --i) {
+    dispatcher.BeginStep(JobId{i}, spec);
+    for (const Action& action : dispatcher.TakeActions()) {
+      const auto* slot = std::get_if<RunSlotAction>(&action);
+      if (slot != nullptr) turns.push_back(slot->turn);
+      const auto* op = std::get_if<RunHostOpAction>(&action);
+      if (op != nullptr) dispatcher.HostOpDone(op->op);
+    }
+  }
+  ASSERT_EQ(turns.size(), 4u);
+  EXPECT_LT(*std::max_element(turns.begin(), turns.end()), kBackfillTurn);
+  EXPECT_LT(*std::max_element(turns.begin(), turns.end()) -
+                *std::min_element(turns.begin(), turns.end()),
+            uint64_t{1} << 30);
+}
+
+// Nobody is there when the second one comes.
+TEST(SeveralJobsTest, AJobThatWasAwayWhenAnotherCameDoesNotWaitForIt) {
+  OneDevice device;
+  device.Add(kJob, 10);
+  device.Run(100000);
+  device.Hold(kJob);
+  device.Add(kOther, 10);
+  device.Run(1000);
+  device.Release(kJob);
+  device.served.clear();
+  device.Run(10000);
+  EXPECT_NEAR(static_cast<double>(device.served[kJob]), 5000, 100);
 }
 
 // It waited for its disk with a step begun.
@@ -197,7 +258,7 @@ std::map<JobId, std::vector<RunSlotAction>> SentAtFirst(JobClass other) {
   dispatcher.HostUp();
   for (int d = 0; d < 2; ++d) dispatcher.DeviceUp(static_cast<DeviceId>(d));
   // The other one is there first.
-  dispatcher.AddJob(kOther, kShape, other);
+  dispatcher.AddJob(kOther, kShape, {}, other);
   dispatcher.AddJob(kJob, kShape);
   StepSpec spec = TrainStep(2, true);
   spec.blocks = {3, 1};
@@ -244,7 +305,7 @@ TEST(SeveralJobsTest, ABackfillJobAloneHasTheDevicesToItself) {
   Dispatcher dispatcher({});
   dispatcher.HostUp();
   dispatcher.DeviceUp(DeviceId{0});
-  dispatcher.AddJob(kOther, kShape, JobClass::kBackfill);
+  dispatcher.AddJob(kOther, kShape, {}, JobClass::kBackfill);
   dispatcher.AddJob(kJob, kShape);  // without a step
   StepSpec spec = TrainStep(1, true);
   spec.blocks = {3, 1};

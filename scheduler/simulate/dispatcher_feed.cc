@@ -95,7 +95,7 @@ JobShape DispatcherFeed::ShapeOf(const FedJob& job) {
 void DispatcherFeed::AddJob(const FedJob& job, int first_number) {
   Job added{job, PartsOf(*job.plan, job.rounds.micro_batches), SpecOf(job),
             first_number};
-  dispatcher_.AddJob(IdOf(static_cast<int>(jobs_.size())), ShapeOf(job),
+  dispatcher_.AddJob(IdOf(static_cast<int>(jobs_.size())), ShapeOf(job), {},
                      job.job_class);
   jobs_.push_back(std::move(added));
 }

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "server/access/accounts.h"
 #include "server/planning/job_needs.h"
 #include "server/spec/spec_error.h"
 
@@ -29,6 +30,12 @@ absl::Status NoWeights(const JobRecord& job, const JobSpec& spec) {
                     absl::StrCat("job ", job.id, " has no weights yet: ", why));
 }
 
+// Whose share a sample takes that is of no job.
+std::string ProjectOf(const Caller& caller) {
+  const auto meant = ProjectMeant(caller, "");
+  return meant.ok() ? *meant : caller.projects.begin()->first;
+}
+
 }  // namespace
 
 absl::StatusOr<SampleSource> OpenNamedSample(const WeightNames& names,
@@ -39,7 +46,11 @@ absl::StatusOr<SampleSource> OpenNamedSample(const WeightNames& names,
                    names.FindWeights("model", model, PathKind::kModel, user));
   const PathResolver resolve = names.resolver(user);
   if (!found.job.has_value()) {
-    return OpenSampleSource(found.path, std::nullopt, files, resolve);
+    ASSIGN_OR_RETURN(
+        SampleSource source,
+        OpenSampleSource(found.path, std::nullopt, files, resolve));
+    source.project = ProjectOf(user.caller);
+    return source;
   }
   ASSIGN_OR_RETURN(const ResolvedSpec resolved,
                    ResolvedSpec::FromJson(found.job->resolved));
@@ -50,6 +61,7 @@ absl::StatusOr<SampleSource> OpenNamedSample(const WeightNames& names,
   ASSIGN_OR_RETURN(SampleSource source,
                    OpenSampleSource(path, resolved.dtype(), files, resolve));
   source.template_date = spec.template_date;
+  source.project = found.job->project;
   return source;
 }
 

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/model/directory.h"
+#include "scheduler/share/fair_shares.h"
 #include "server/dataset/dataset.h"
 #include "server/dataset/text_helper.h"
 #include "server/planning/device_room.h"
@@ -22,6 +23,7 @@ namespace roundhouse {
 
 struct RunnerOptions {
   uint64_t job = 0;
+  JobOwner owner;           // whose share of the devices it takes
   std::string uid;          // the job's; its result says it
   std::string directory;    // the job's; checkpoints lie in it
   std::string output_path;  // the exported model's

@@ -104,6 +104,10 @@ void Engine::MakeSampler() {
               [this](const SampleQuestion& question) {
                 return OpenSample(question);
               },
+          .computed =
+              [this](const JobOwner& owner, int64_t ns) {
+                running_.dispatch().dispatcher().NoteUse(owner, ns);
+              },
           .reserved_bytes = [this] { return running_.TableBytes(); }});
   running_.set_sampler(sampler_.get());
 }

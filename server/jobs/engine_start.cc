@@ -190,6 +190,7 @@ RunnerOptions Engine::OptionsOfJob(const OpenedJob& opened,
     return GiveTokenizerCopy(directory, model);
   };
   return {.job = static_cast<uint64_t>(*JobNumber(job.id)),
+          .owner = {job.project, job.owner},
           .uid = job.uid,
           .directory = directory,
           .output_path = admission_->paths().Output(job),

@@ -20,7 +20,8 @@ EvaluationCycle::EvaluationCycle(const Surroundings& around,
                 .model = options.model.config,
                 .prompts = options.spec.spec().eval_prompts,
                 .eval_steps = options.spec.spec().eval_steps,
-                .text = options.text}) {}
+                .text = options.text,
+                .computed = calls_.computed}) {}
 
 int64_t EvaluationCycle::EndStep() const {
   return evaluations_.OutOfPatience() ? around_.marks.begun

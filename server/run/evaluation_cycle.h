@@ -46,6 +46,8 @@ class EvaluationCycle {
     std::function<void(Loss loss)> over;
     // Samples were drawn, or could not be; after `over`, from the loop.
     std::function<void()> sampled;
+    // A device has computed for samples for as long.
+    std::function<void(int64_t ns)> computed = [](int64_t) {};
   };
   // All outlive it.
   struct Surroundings {

@@ -86,6 +86,7 @@ void EvaluationSamples::Begin(int64_t step, std::vector<wire::SlotUnit> units,
       PromptRunCalls{
           .tokenized = [this, units = std::move(units)] { run_->Draw(units); },
           .piece = [this](SamplePiece piece) { OnPiece(std::move(piece)); },
+          .computed = options_.computed,
           .over = [this](absl::Status status) { OnRunOver(status); }});
   run_->Start();
 }

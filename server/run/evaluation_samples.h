@@ -44,6 +44,7 @@ struct EvaluationSamplesOptions {
   std::vector<std::string> prompts;  // empty: nothing is ever due
   int64_t eval_steps = 0;
   TextHelperOptions text;
+  std::function<void(int64_t ns)> computed = [](int64_t) {};  // PromptRunCalls'
 };
 
 // How PromptRun is to read eval_prompts, also before there is a job that runs.

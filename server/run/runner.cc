@@ -34,7 +34,8 @@ JobRunner::JobRunner(const Surroundings& around, RunnerOptions options,
           options_, EvaluationCalls()),
       best_({background_, loader_, evaluations_, history_, marks_, events_},
             options_, BestModelCalls()),
-      book_({around.pool, around.dispatch, memory_, telemetry, *this}, id()),
+      book_({around.pool, around.dispatch, memory_, telemetry, *this}, id(),
+            options_.owner),
       background_(around.loop, Background::Thread::kOwn,
                   [this] { AfterQuiet(); }) {}
 
@@ -59,6 +60,10 @@ EvaluationCycle::Calls JobRunner::EvaluationCalls() {
               [this] {
                 GoOn();
                 CarryOut();
+              },
+          .computed =
+              [this](int64_t ns) {
+                around_.dispatch.dispatcher().NoteUse(options_.owner, ns);
               }};
 }
 

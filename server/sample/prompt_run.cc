@@ -237,6 +237,7 @@ void PromptRun::OnReply(WorkerId, const wire::Message& reply) {
   const auto* failed = std::get_if<wire::Failed>(&reply.body);
   if (done == nullptr && failed == nullptr) return;
   out_ = false;
+  if (done != nullptr) calls_.computed(done->ended_ns - done->started_ns);
   if (ended_.has_value()) return ReleaseIfQuiet();
   done != nullptr ? OnSampleDone(*done) : OnFailed(*failed);
 }

@@ -61,6 +61,8 @@ struct PromptRunCalls {
   // Before each command.
   std::function<void(WorkerId)> configure = [](WorkerId) {};
   std::function<void(SamplePiece)> piece;
+  // A device has computed for it for as long.
+  std::function<void(int64_t ns)> computed = [](int64_t) {};
   // Once: OK or what ended it.  It may not destroy the run.
   std::function<void(absl::Status)> over;
 };

@@ -56,6 +56,7 @@ SampleRun::SampleRun(const SampleGround& ground, SampleRunOptions options,
            .configure = [this](WorkerId worker) { Configure(worker); },
            .piece =
                [this](SamplePiece piece) { sink_->OnPiece(std::move(piece)); },
+           .computed = [this](int64_t ns) { options_.computed(ns); },
            .over = [this](absl::Status status) { OnPromptsOver(status); }}),
       background_(ground.loop) {}
 

@@ -49,6 +49,7 @@ struct SampleRunOptions {
   SampleQuestion question;
   HelperProgram program;            // prepare_sample.py
   FilesLine* files_line = nullptr;  // outlives the run
+  std::function<void(int64_t ns)> computed = [](int64_t) {};  // PromptRunCalls'
   // How many bytes must stay free in one piece: what the running job takes when
   // it saves.
   std::function<uint64_t()> reserved_bytes = [] { return uint64_t{0}; };

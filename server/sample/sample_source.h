@@ -26,6 +26,7 @@ struct SampleSource {
   std::string tokenizer_directory;  // `path`, or the base's
   std::vector<GivenFile> given;     // what tokenizes reads
   std::string template_date;        // YYYY-MM-DD; "": today
+  std::string project;              // whose share of the devices it takes
   // Nobody deletes the files as long as it is there (removal/readings.h).
   // Shared, for a source is copied on its way to who reads it.
   std::shared_ptr<const void> reading;

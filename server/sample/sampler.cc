@@ -68,14 +68,18 @@ void Sampler::StartNext() {
     }
     sink_ = next.sink;
     reading_ = std::move(next.source.reading);
+    const JobOwner owner = {next.source.project, next.question.caller.owner()};
     run_ = std::make_unique<SampleRun>(
         SampleGround{loop_, arena_, pool_, bases_},
-        SampleRunOptions{.number = next_number_,
-                         .source = std::move(next.source),
-                         .question = std::move(next.question),
-                         .program = options_.program,
-                         .files_line = options_.files_line,
-                         .reserved_bytes = options_.reserved_bytes},
+        SampleRunOptions{
+            .number = next_number_,
+            .source = std::move(next.source),
+            .question = std::move(next.question),
+            .program = options_.program,
+            .files_line = options_.files_line,
+            .computed = [this,
+                         owner](int64_t ns) { options_.computed(owner, ns); },
+            .reserved_bytes = options_.reserved_bytes},
         next.sink, [this](const absl::Status& status) { OnOver(status); });
     next_number_ += kSampleNumbers;
     run_->Start();

@@ -16,6 +16,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "scheduler/share/fair_shares.h"
 #include "server/api/sample_engine.h"
 #include "server/sample/sample_run.h"
 #include "server/sample/sample_source.h"
@@ -31,6 +32,9 @@ struct SamplerOptions {
   FilesLine* files_line = nullptr;  // outlives the sampler
   // What SampleQuestion::model means; blocks, any thread.
   std::function<absl::StatusOr<SampleSource>(const SampleQuestion&)> open;
+  // A device has computed for a sample of the owner for as long.
+  std::function<void(const JobOwner&, int64_t ns)> computed =
+      [](const JobOwner&, int64_t) {};
   // As SampleRunOptions'.
   std::function<uint64_t()> reserved_bytes = [] { return uint64_t{0}; };
 };

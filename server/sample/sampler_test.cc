@@ -74,6 +74,7 @@ class SamplerTest : public testing::Test, public WorkerPool::Listener {
     pool_options_.worker_program = "tests/fakes/wire_worker";
     pool_options_.device_count = kDevices;
     pool_options_.restart_delay = absl::Milliseconds(1);
+    source_.project = "vision";
     source_.path = root_ + "/model";
     source_.model.path = root_ + "/model";
     source_.model.config = TestModel(false);
@@ -140,12 +141,18 @@ class SamplerTest : public testing::Test, public WorkerPool::Listener {
                                BaseKey(source.model, source.dtype));
               return source;
             },
+            .computed =
+                [this](const JobOwner& owner, int64_t ns) {
+                  EXPECT_GE(ns, 0);
+                  ++computed_[owner.project + "/" + owner.user];
+                },
             .reserved_bytes = [this] { return reserved_bytes_; }});
     ASSERT_TRUE(pool_->Start(this).ok());
   }
   FakeSink& Ask(size_t prompts = 1, int64_t max_new_tokens = 20,
                 const std::string& model = "job-7") {
     SampleQuestion question;
+    question.caller.user = "ann";
     question.model = model;
     question.prompts.assign(prompts, "one");
     question.max_new_tokens = max_new_tokens;
@@ -182,6 +189,7 @@ class SamplerTest : public testing::Test, public WorkerPool::Listener {
   std::unique_ptr<Sampler> sampler_;
   SampleSource source_;
   uint64_t reserved_bytes_ = 0;
+  std::map<std::string, int> computed_;  // commands, by owner
   uint64_t free_bytes_ = 0;
   std::vector<std::shared_ptr<FakeSink>> sinks_;
   bool stopping_ = false;
@@ -226,6 +234,7 @@ TEST_F(SamplerTest, CompletionsComePieceByPiece) {
   EXPECT_EQ(sink.end.at(2), SampleEnd::kEndToken);
   EXPECT_EQ(sink.text.at(0), "tt");
   EXPECT_EQ(sink.text.at(2), "t");
+  EXPECT_EQ(computed_, (std::map<std::string, int>{{"vision/ann", 2}}));
   EXPECT_GE(BaseBytesKept(), BaseWeightsBytes(TestModel(false), DType::kF32));
 }
 

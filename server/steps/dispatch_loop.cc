@@ -20,8 +20,9 @@ DispatchLoop::DispatchLoop(EventLoop& loop, WorkerPool& pool,
   });
 }
 
-void DispatchLoop::Add(JobId id, const JobShape& shape, Job* job) {
-  dispatcher_.AddJob(id, shape);
+void DispatchLoop::Add(JobId id, const JobShape& shape, const JobOwner& owner,
+                       Job* job) {
+  dispatcher_.AddJob(id, shape, owner);
   jobs_[id] = job;
 }
 

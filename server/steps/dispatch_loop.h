@@ -50,7 +50,7 @@ class DispatchLoop {
   const Dispatcher& dispatcher() const { return dispatcher_; }
 
   // `job` outlives its being here.
-  void Add(JobId id, const JobShape& shape, Job* job);
+  void Add(JobId id, const JobShape& shape, const JobOwner& owner, Job* job);
   // Its actions that are not carried out yet are dropped.
   // REQUIRES: Dispatcher::RemoveJob's.
   void Remove(JobId id);

@@ -10,8 +10,11 @@
 
 namespace roundhouse {
 
-StepBook::StepBook(const Surroundings& around, JobId job)
-    : around_(around), job_(job), wide_sums_(around.pool, around.dispatch) {}
+StepBook::StepBook(const Surroundings& around, JobId job, const JobOwner& owner)
+    : around_(around),
+      job_(job),
+      owner_(owner),
+      wide_sums_(around.pool, around.dispatch) {}
 
 StepBook::~StepBook() {
   if (open()) around_.dispatch.Leave(job_);
@@ -26,7 +29,7 @@ void StepBook::Configure(WorkerId worker) {
 }
 
 void StepBook::Open(StepMeasures& measures) {
-  around_.dispatch.Add(job_, around_.memory.Shape(), this);
+  around_.dispatch.Add(job_, around_.memory.Shape(), owner_, this);
   measures_ = &measures;
 }
 
