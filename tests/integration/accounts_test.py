@@ -21,14 +21,6 @@ SPEC = {"model_name_or_path": "model", "dataset": "train.jsonl",
         "max_steps": 3, "save_steps": 0, "output_name": "secret-output"}
 
 
-def become(uid):
-    def drop():
-        os.setgroups([])
-        os.setresgid(uid, uid, uid)
-        os.setresuid(uid, uid, uid)
-    return drop
-
-
 @unittest.skipUnless(os.geteuid() == 0, "only root can be several users")
 class AccountsTest(unittest.TestCase):
     def setUp(self):
@@ -44,17 +36,13 @@ class AccountsTest(unittest.TestCase):
         # Where everybody may run it.
         self.program = self.scratch.folder / "roundhouse"
         shutil.copy(harness.ROOT / "client/roundhouse", self.program)
-        # Its folder decides who reaches the socket at all.
-        for folder in (self.scratch.folder, *self.scratch.folder.parents):
-            if folder.stat().st_uid == 0 and folder != pathlib.Path("/"):
-                folder.chmod(folder.stat().st_mode | 0o011)
-        self.daemon.socket.chmod(0o666)
+        self.daemon.let_everybody_in()
 
     def client(self, uid, *words):
         return subprocess.run(
             [self.program, f"--server=unix:{self.daemon.socket}",
              *map(str, words)],
-            preexec_fn=become(uid), capture_output=True, text=True,
+            preexec_fn=harness.become(uid), capture_output=True, text=True,
             check=False, timeout=harness.DEADLINE_SECONDS,
             stdin=subprocess.DEVNULL,
             env={"HOME": "/nowhere", "PATH": "/usr/bin:/bin"})

@@ -25,14 +25,6 @@ JOB = {"model_name_or_path": "model", "dataset": "train.jsonl",
        "max_steps": 1_000_000, "save_steps": 0}
 
 
-def become(uid):
-    def drop():
-        os.setgroups([])
-        os.setresgid(uid, uid, uid)
-        os.setresuid(uid, uid, uid)
-    return drop
-
-
 @unittest.skipUnless(os.geteuid() == 0, "only root can be several users")
 class FairSharesTest(unittest.TestCase):
     def setUp(self):
@@ -43,10 +35,7 @@ class FairSharesTest(unittest.TestCase):
         self.daemon.start(worker_program=self.scratch.fake_worker(COSTS))
         self.program = self.scratch.folder / "roundhouse"
         shutil.copy(harness.ROOT / "client/roundhouse", self.program)
-        for folder in (self.scratch.folder, *self.scratch.folder.parents):
-            if folder.stat().st_uid == 0 and folder != pathlib.Path("/"):
-                folder.chmod(folder.stat().st_mode | 0o011)
-        self.daemon.socket.chmod(0o666)
+        self.daemon.let_everybody_in()
 
     def submit(self, uid, name):
         path = self.scratch.folder / f"{name}.json"
@@ -55,8 +44,9 @@ class FairSharesTest(unittest.TestCase):
         done = subprocess.run(
             [self.program, f"--server=unix:{self.daemon.socket}", "submit",
              "-f", path, "-o", "name"],
-            preexec_fn=become(uid), capture_output=True, text=True, check=False,
-            timeout=harness.DEADLINE_SECONDS, stdin=subprocess.DEVNULL,
+            preexec_fn=harness.become(uid), capture_output=True, text=True,
+            check=False, timeout=harness.DEADLINE_SECONDS,
+            stdin=subprocess.DEVNULL,
             env={"HOME": "/nowhere", "PATH": "/usr/bin:/bin"})
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stdout.strip()

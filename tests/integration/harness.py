@@ -240,6 +240,23 @@ def children(pid):
     return found
 
 
+def become(uid):
+    """For Popen's preexec_fn: the program is another user's. Needs root."""
+    def drop():
+        os.setgroups([])
+        os.setresgid(uid, uid, uid)
+        os.setresuid(uid, uid, uid)
+    return drop
+
+
+def open_the_way(path):
+    """Everybody may pass through the folders above `path`, also where tests
+    have a folder that is root's alone."""
+    for folder in path.parents:
+        if folder.stat().st_uid == 0 and folder != pathlib.Path("/"):
+            folder.chmod(folder.stat().st_mode | 0o011)
+
+
 def start_ticks(pid):
     """When a process started, in ticks since the machine did; inf: it is gone."""
     try:
@@ -361,6 +378,11 @@ class Daemon:
     def tail(self, lines=40):
         text = self.log_path.read_text(errors="replace")
         return "\n".join(text.splitlines()[-lines:])
+
+    def let_everybody_in(self):
+        """Other users of this machine may open the socket."""
+        open_the_way(self.socket)
+        self.socket.chmod(0o666)
 
     # Jobs, through the client.
 

@@ -158,9 +158,7 @@ class LaptopTest(unittest.TestCase):
         harness.make_data(self.home / "dates.jsonl", count=20)
         for path in (self.home, *self.home.rglob("*")):
             os.chown(path, MARY, MARY)
-        for folder in self.home.parents:
-            if folder.stat().st_uid == 0 and folder != pathlib.Path("/"):
-                folder.chmod(folder.stat().st_mode | 0o011)
+        harness.open_the_way(self.home)
 
     def test_the_chapter_word_for_word(self):
         token = ""
