@@ -230,8 +230,10 @@ std::string WithTurnEnds(const std::string& json,
                                   false);
   Json ends = settings.value(kEos, Json());
   if (ends.is_null() && config.is_object()) ends = config.value(kEos, Json());
-  if (!ends.is_array())
+  if (!ends.is_array()) {
+    // In braces alone g++ makes an array of it, and clang does not.
     ends = ends.is_null() ? Json::array() : Json::array({ends});
+  }
   for (const int64_t end : turn_ends) {
     if (std::find(ends.begin(), ends.end(), Json(end)) == ends.end()) {
       ends.push_back(end);
