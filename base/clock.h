@@ -30,6 +30,11 @@ class Clock {
   virtual absl::Time WallTime() const = 0;
 };
 
+// What the two functions and SystemClock() say from now on, in the whole
+// process; null: the system's time again.  `clock` outlives that.  Test only
+// (tests/sim).
+void SetTimeForTest(const Clock* clock);
+
 // What the two functions say.  It lives as long as the process.
 const Clock& SystemClock();
 

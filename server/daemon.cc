@@ -53,7 +53,7 @@
 #include "server/tls/tls_context.h"
 #include "server/uploads/upload_sweep.h"
 #include "server/uploads/uploads.h"
-#include "server/workers/worker_pool.h"
+#include "server/workers/process_pool.h"
 
 namespace roundhouse {
 namespace {
@@ -168,7 +168,7 @@ HttpServer::Pages MakePages(const ServerMetrics& metrics, StatusBoard& status) {
 }
 
 // Stops in order: the running step, the workers, the loop.
-void StopInOrder(EventLoop& loop, Engine& engine, WorkerPool& pool) {
+void StopInOrder(EventLoop& loop, Engine& engine, ProcessPool& pool) {
   auto stop_workers = [&loop, &pool] {
     pool.Stop(kWorkerGrace, [&loop] { loop.Quit(); });
   };
@@ -276,7 +276,7 @@ class Daemon {
   }
 
   absl::Status MakeWorkers() {
-    ASSIGN_OR_RETURN(WorkerPoolOptions options,
+    ASSIGN_OR_RETURN(ProcessPoolOptions options,
                      PoolOptions(options_, state_->fd()));
     options.gpus = gpus_;
     ASSIGN_OR_RETURN(options.peers, UsesPeers(options_, gpus_));
@@ -285,7 +285,7 @@ class Daemon {
       ended_ = absl::FailedPreconditionError(why);
       loop_->Quit();
     };
-    ASSIGN_OR_RETURN(pool_, WorkerPool::Create(*loop_, *arena_, options));
+    ASSIGN_OR_RETURN(pool_, ProcessPool::Create(*loop_, *arena_, options));
     const uint64_t exchange_bytes = options.peers ? wire::kPeerScratchBytes : 0;
     if (options_.device_count > 0 &&
         options_.device_memory_bytes <= exchange_bytes) {
@@ -442,7 +442,7 @@ class Daemon {
   std::unique_ptr<EventLoop> loop_;
   std::unique_ptr<HostArena> arena_;
   absl::Status ended_;  // OK: stopped in order
-  std::unique_ptr<WorkerPool> pool_;
+  std::unique_ptr<ProcessPool> pool_;
   DeviceRoom room_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<GpuMetrics> gpu_metrics_;

@@ -53,7 +53,8 @@ struct DaemonOptions {
   int host_threads = 1;
   int max_running_jobs = 2;
   PeerChoice peers = PeerChoice::kAuto;
-  // Dispatch goes before compute (pool/dispatch_priority.h), where permitted.
+  // Dispatch goes before compute (server/workers/dispatch_priority.h), where
+  // permitted.
   bool realtime = true;
   double link_gbps = 0;  // 10^9 bits per second; 0: not throttled
   std::string worker_program;

@@ -69,9 +69,9 @@ absl::StatusOr<bool> UsesPeers(const DaemonOptions& options,
       "--peers=on: a GPU is there several times in --devices");
 }
 
-absl::StatusOr<WorkerPoolOptions> PoolOptions(const DaemonOptions& options,
-                                              int lock_fd) {
-  WorkerPoolOptions pool;
+absl::StatusOr<ProcessPoolOptions> PoolOptions(const DaemonOptions& options,
+                                               int lock_fd) {
+  ProcessPoolOptions pool;
   pool.worker_program = options.worker_program;
   pool.device_count = options.device_count;
   pool.device_threads = options.device_threads;

@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "base/wire/peers.h"
 #include "server/daemon_options.h"
-#include "server/workers/worker_pool.h"
+#include "server/workers/process_pool.h"
 
 namespace roundhouse {
 
@@ -31,7 +31,7 @@ absl::StatusOr<bool> UsesPeers(const DaemonOptions& options,
                                const std::vector<wire::Gpu>& gpus);
 
 // kInvalidArgument: --worker-kill-at names no worker.
-absl::StatusOr<WorkerPoolOptions> PoolOptions(const DaemonOptions& options,
+absl::StatusOr<ProcessPoolOptions> PoolOptions(const DaemonOptions& options,
                                               int lock_fd);
 
 }  // namespace roundhouse

@@ -24,7 +24,7 @@
 #include "server/loop/event_loop.h"
 #include "server/observe/metrics.h"
 #include "server/store/store.h"
-#include "server/workers/worker_pool.h"
+#include "server/workers/process_pool.h"
 
 namespace roundhouse {
 namespace {
@@ -60,9 +60,9 @@ class Target {
     Write("data/d.jsonl", "{\"text\": \"a\"}\n");
     loop_ = *EventLoop::Create();
     arena_ = *HostArena::Create(kHostBytes, kDevices + 2);
-    WorkerPoolOptions pool;
+    ProcessPoolOptions pool;
     pool.device_count = kDevices;
-    pool_ = *WorkerPool::Create(*loop_, *arena_, pool);
+    pool_ = *ProcessPool::Create(*loop_, *arena_, pool);
     store_ = *JobStore::Open({.path = folder_ / "state/jobs.db"});
     engine_ = *Engine::Create({.state_dir = folder_ / "state",
                                .data_roots = {folder_ / "data"},
@@ -102,7 +102,7 @@ class Target {
   const std::unique_ptr<ServerMetrics> metrics_ = ServerMetrics::Create();
   std::unique_ptr<EventLoop> loop_;
   std::unique_ptr<HostArena> arena_;
-  std::unique_ptr<WorkerPool> pool_;
+  std::unique_ptr<ProcessPool> pool_;
   std::unique_ptr<JobStore> store_;
   std::unique_ptr<Engine> engine_;
 };

@@ -8,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "gtest/gtest.h"
 #include "server/admission/admission_test_fixture.h"
+#include "server/workers/process_pool.h"
 
 namespace roundhouse {
 namespace {
@@ -32,8 +33,8 @@ class ValidationsTest : public AdmissionTest {
   absl::Status why_;
   const std::unique_ptr<EventLoop> loop_ = *EventLoop::Create();
   const std::unique_ptr<HostArena> arena_ = *HostArena::Create(1 << 20, 4);
-  const std::unique_ptr<WorkerPool> pool_ =
-      *WorkerPool::Create(*loop_, *arena_, {.device_count = 2});
+  const std::unique_ptr<ProcessPool> pool_ =
+      *ProcessPool::Create(*loop_, *arena_, {.device_count = 2});
   Validations validations_{
       {.loop = *loop_,
        .arena = *arena_,

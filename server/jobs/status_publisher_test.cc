@@ -6,6 +6,7 @@
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "server/workers/process_pool.h"
 
 namespace roundhouse {
 namespace {
@@ -20,8 +21,8 @@ class StatusPublisherTest : public testing::Test {
   const std::unique_ptr<EventLoop> loop_ = *EventLoop::Create();
   const std::unique_ptr<HostArena> arena_ = *HostArena::Create(1 << 20, 4);
   const std::unique_ptr<ServerMetrics> metrics_ = ServerMetrics::Create();
-  const std::unique_ptr<WorkerPool> pool_ =
-      *WorkerPool::Create(*loop_, *arena_, {.device_count = 2});
+  const std::unique_ptr<ProcessPool> pool_ =
+      *ProcessPool::Create(*loop_, *arena_, {.device_count = 2});
   RunningJobs running_{*loop_, *arena_, *pool_, *metrics_, {}, {}};
   JobQueue queue_;
   StatusBoard board_;

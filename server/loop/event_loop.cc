@@ -126,7 +126,7 @@ void EventLoop::Wake() {
 }
 
 // One turn.
-void EventLoop::RunReady(int epoll_timeout_ms) {
+bool EventLoop::RunReady(int epoll_timeout_ms) {
   epoll_event events[kMaxEvents];
   const int count = epoll_wait(epoll_fd_, events, kMaxEvents, epoll_timeout_ms);
   ROUNDHOUSE_CHECK(count >= 0 || errno == EINTR) << std::strerror(errno);
@@ -134,20 +134,37 @@ void EventLoop::RunReady(int epoll_timeout_ms) {
   for (int i = 0; i < count; ++i) {
     // epoll_event is packed: nothing may refer to its fields.
     const uint64_t id = events[i].data.u64;
-    if (id == kEventFdId) continue;
+    if (id == kEventFdId) {
+      uint64_t wakes;
+      [[maybe_unused]] ssize_t n = read(event_fd_, &wakes, sizeof(wakes));
+      continue;
+    }
     const auto fd = fd_of_.find(id);
     if (fd == fd_of_.end()) continue;  // unwatched by an earlier callback
     const auto ready = watched_.at(fd->second).ready;
     (*ready)(events[i].events);
   }
-  RunTimers();
-  RunPosted();
+  bool found = count > 0;
+  found |= RunTimers();
+  found |= RunPosted();
   if (!idle_.empty() && (count == 0 || clock_.MonotonicNs() >= idle_due_ns_)) {
+    found = true;
     RunIdle();
   }
   if (turn_ended_ != nullptr) {
     turn_ended_(absl::Nanoseconds(clock_.MonotonicNs() - begun_ns));
   }
+  return found;
+}
+
+bool EventLoop::RunTurn(absl::Duration most) {
+  return RunReady(
+      idle_.empty() ? static_cast<int>(absl::ToInt64Milliseconds(most)) : 0);
+}
+
+std::optional<int64_t> EventLoop::next_timer_ns() const {
+  if (timers_.empty()) return std::nullopt;
+  return timers_.begin()->first.first;
 }
 
 void EventLoop::Run() {
@@ -183,25 +200,28 @@ void EventLoop::RunIdle() {
   for (auto& closure : std::exchange(idle_, {})) closure();
 }
 
-void EventLoop::RunPosted() {
-  uint64_t count;
-  [[maybe_unused]] ssize_t n = read(event_fd_, &count, sizeof(count));
+bool EventLoop::RunPosted() {
   std::deque<std::function<void()>> posted;
   {
     MutexLock lock(mutex_);
+    if (posted_.empty()) return false;
     posted.swap(posted_);
   }
   for (auto& closure : posted) closure();
+  return true;
 }
 
-void EventLoop::RunTimers() {
+bool EventLoop::RunTimers() {
   const int64_t now = clock_.MonotonicNs();
+  bool found = false;
   while (!timers_.empty() && timers_.begin()->first.first <= now) {
     const auto closure = std::move(timers_.begin()->second);
     timer_due_ns_.erase(timers_.begin()->first.second);
     timers_.erase(timers_.begin());
     closure();
+    found = true;
   }
+  return found;
 }
 
 int EventLoop::TimeoutMs() const {

@@ -14,6 +14,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -92,6 +93,14 @@ class EventLoop {
   void Run();
   void Quit() { quitting_ = true; }
 
+  // In place of Run for who moves the loop's clock itself (tests/sim): one
+  // turn, which waits at most this long for descriptors and closures, and not
+  // for timers.  False: there was nothing to do.  Quit and Run end it.
+  bool RunTurn(absl::Duration most);
+  // When the first timer is due; none: there is none.
+  std::optional<int64_t> next_timer_ns() const;
+  bool watches() const { return !watched_.empty(); }
+
  private:
   EventLoop(int epoll_fd, int event_fd, const Clock& clock)
       : epoll_fd_(epoll_fd), event_fd_(event_fd), clock_(clock) {}
@@ -103,10 +112,11 @@ class EventLoop {
 
   void Wake();
   void Finish();
-  void RunReady(int epoll_timeout_ms);
-  void RunPosted();
+  // False: nothing was.
+  bool RunReady(int epoll_timeout_ms);
+  bool RunPosted();
   void RunIdle();
-  void RunTimers();
+  bool RunTimers();
   int TimeoutMs() const;
 
   const int epoll_fd_;

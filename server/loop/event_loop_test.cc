@@ -125,6 +125,28 @@ TEST(EventLoopTest, ATurnIsWhatWasReadyAtOnceWithoutTheWaitForIt) {
   EXPECT_EQ(sum, 2 * kWork);
 }
 
+TEST(EventLoopTest, TurnsAreTakenByWhoMovesTheClock) {
+  ManualClock clock;
+  auto loop = *EventLoop::Create(clock);
+  std::vector<int> order;
+  loop->After(absl::Hours(3), [&] {
+    order.push_back(2);
+    loop->WhenIdle([&] { order.push_back(3); });
+  });
+  ASSERT_TRUE(loop->Post([&] { order.push_back(1); }).ok());
+  while (loop->RunTurn(absl::ZeroDuration())) {
+  }
+  EXPECT_EQ(order, (std::vector<int>{1}));
+  EXPECT_EQ(loop->next_timer_ns(),
+            clock.MonotonicNs() + absl::ToInt64Nanoseconds(absl::Hours(3)));
+  clock.Advance(absl::Hours(3));
+  while (loop->RunTurn(absl::ZeroDuration())) {
+  }
+  EXPECT_EQ(order, (std::vector<int>{1, 2, 3}));
+  EXPECT_FALSE(loop->next_timer_ns().has_value());
+  EXPECT_FALSE(loop->watches());
+}
+
 TEST(EventLoopTest, AnUnwatchedDescriptorIsSilentAtOnce) {
   auto loop = *EventLoop::Create();
   int first[2], second[2];

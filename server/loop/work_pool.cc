@@ -2,10 +2,13 @@
 
 #include <utility>
 
+#include "server/loop/manual_threads.h"
+
 namespace roundhouse {
 
 WorkPool::WorkPool(int threads, size_t max_waiting)
-    : max_waiting_(max_waiting) {
+    : manual_(ManualThreads::Current()), max_waiting_(max_waiting) {
+  if (manual_ != nullptr) return;
   for (int i = 0; i < threads; ++i) {
     threads_.emplace_back([this] { Loop(); });
   }
@@ -21,6 +24,15 @@ void WorkPool::Stop() {
   changed_.NotifyAll();
   for (std::thread& t : threads_) t.join();
   threads_.clear();
+  if (manual_ == nullptr) return;
+  manual_->Forget(this);
+  MutexLock lock(mutex_);
+  if (manual_->abandoned_) queue_.clear();
+  while (!queue_.empty()) {
+    mutex_.Unlock();
+    RunOne();
+    mutex_.Lock();
+  }
 }
 
 bool WorkPool::TryRun(std::function<void()> work) {
@@ -29,8 +41,23 @@ bool WorkPool::TryRun(std::function<void()> work) {
     if (stop_ || queue_.size() >= max_waiting_) return false;
     queue_.push_back(std::move(work));
   }
-  changed_.NotifyOne();
+  if (manual_ != nullptr) {
+    manual_->turns_.push_back(this);
+  } else {
+    changed_.NotifyOne();
+  }
   return true;
+}
+
+void WorkPool::RunOne() {
+  std::function<void()> work;
+  {
+    MutexLock lock(mutex_);
+    if (queue_.empty()) return;
+    work = std::move(queue_.front());
+    queue_.pop_front();
+  }
+  work();
 }
 
 void WorkPool::Loop() {

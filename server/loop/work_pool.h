@@ -16,6 +16,8 @@
 
 namespace roundhouse {
 
+class ManualThreads;
+
 inline constexpr int kApiThreads = 4;
 inline constexpr size_t kMaxWaitingCalls = 256;
 
@@ -34,8 +36,14 @@ class WorkPool {
   void Stop();
 
  private:
-  void Loop();
+  friend class ManualThreads;
 
+  void Loop();
+  // The first that waits, if one does.
+  void RunOne();
+
+  // The test that does this pool's work; null: its own threads do.
+  ManualThreads* const manual_;
   const size_t max_waiting_;
   Mutex mutex_;
   CondVar changed_;

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "server/testing/test_model.h"
+#include "server/workers/process_pool.h"
 
 namespace roundhouse {
 namespace {
@@ -18,9 +19,9 @@ class EvaluationSamplesTest : public testing::Test {
  protected:
   EvaluationSamplesTest()
       : loop_(*EventLoop::Create()), arena_(*HostArena::Create(1 << 20, 3)) {
-    WorkerPoolOptions options;
+    ProcessPoolOptions options;
     options.device_count = 1;
-    pool_ = *WorkerPool::Create(*loop_, *arena_, options);
+    pool_ = *ProcessPool::Create(*loop_, *arena_, options);
   }
 
   std::unique_ptr<EvaluationSamples> Make(std::vector<std::string> prompts) {
@@ -39,7 +40,7 @@ class EvaluationSamplesTest : public testing::Test {
 
   std::unique_ptr<EventLoop> loop_;
   std::unique_ptr<HostArena> arena_;
-  std::unique_ptr<WorkerPool> pool_;
+  std::unique_ptr<ProcessPool> pool_;
 };
 
 TEST_F(EvaluationSamplesTest, WithoutPromptsNoneAreDue) {

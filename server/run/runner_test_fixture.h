@@ -18,6 +18,7 @@
 #include "server/run/runner.h"
 #include "server/testing/job_parts_test_fixture.h"
 #include "server/testing/test_model.h"
+#include "server/workers/process_pool.h"
 
 namespace roundhouse {
 
@@ -93,7 +94,7 @@ class RunnerTest : public testing::Test,
     options.model.path = root_ + "/model";
     options.base.id = options.model.path;
     if (change_options_) change_options_(options);
-    pool_ = *WorkerPool::Create(*loop_, *arena_, pool_options_);
+    pool_ = *ProcessPool::Create(*loop_, *arena_, pool_options_);
     free_bytes_ = arena_->used_bytes();
     dispatch_ = std::make_unique<DispatchLoop>(
         *loop_, *pool_, PeerGroup::Options{.enabled = pool_options_.peers});
@@ -222,8 +223,8 @@ class RunnerTest : public testing::Test,
   const std::string root_;
   std::unique_ptr<EventLoop> loop_;
   std::unique_ptr<HostArena> arena_;
-  WorkerPoolOptions pool_options_;
-  std::unique_ptr<WorkerPool> pool_;
+  ProcessPoolOptions pool_options_;
+  std::unique_ptr<ProcessPool> pool_;
   std::unique_ptr<Dataset> train_, validation_;
   std::unique_ptr<DispatchLoop> dispatch_;
   std::unique_ptr<FilesLine> files_line_;

@@ -20,6 +20,7 @@
 #include "server/spec/spec_error.h"
 #include "server/testing/test_model.h"
 #include "server/weights/base_weights.h"
+#include "server/workers/process_pool.h"
 
 namespace roundhouse {
 namespace {
@@ -123,7 +124,7 @@ class SamplerTest : public testing::Test, public WorkerPool::Listener {
   void StartAll(uint64_t arena_bytes = 64 << 20) {
     arena_ = *HostArena::Create(arena_bytes, kDevices + 2);
     bases_ = std::make_unique<BaseCache>(*arena_);
-    pool_ = *WorkerPool::Create(*loop_, *arena_, pool_options_);
+    pool_ = *ProcessPool::Create(*loop_, *arena_, pool_options_);
     free_bytes_ = arena_->used_bytes();
     files_line_ = std::make_unique<FilesLine>(*pool_);
     sampler_ = std::make_unique<Sampler>(
@@ -183,8 +184,8 @@ class SamplerTest : public testing::Test, public WorkerPool::Listener {
   std::unique_ptr<EventLoop> loop_;
   std::unique_ptr<HostArena> arena_;
   std::unique_ptr<BaseCache> bases_;
-  WorkerPoolOptions pool_options_;
-  std::unique_ptr<WorkerPool> pool_;
+  ProcessPoolOptions pool_options_;
+  std::unique_ptr<ProcessPool> pool_;
   std::unique_ptr<FilesLine> files_line_;
   std::unique_ptr<Sampler> sampler_;
   SampleSource source_;

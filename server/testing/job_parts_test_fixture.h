@@ -22,6 +22,7 @@
 #include "server/testing/test_model.h"
 #include "server/weights/file_operation.h"
 #include "server/workers/files_line.h"
+#include "server/workers/process_pool.h"
 
 namespace roundhouse {
 
@@ -122,7 +123,7 @@ class JobPartsTest : public testing::Test, public WorkerPool::Listener {
     memory_.reset();
     files_line_.reset();
     dispatch_.reset();
-    pool_ = *WorkerPool::Create(*loop_, *arena_, pool_options_);
+    pool_ = *ProcessPool::Create(*loop_, *arena_, pool_options_);
     dispatch_ = std::make_unique<DispatchLoop>(
         *loop_, *pool_, PeerGroup::Options{.enabled = false});
     files_line_ = std::make_unique<FilesLine>(*pool_);
@@ -181,9 +182,9 @@ class JobPartsTest : public testing::Test, public WorkerPool::Listener {
   const std::string root_;
   std::unique_ptr<EventLoop> loop_;
   std::unique_ptr<HostArena> arena_;
-  WorkerPoolOptions pool_options_;
+  ProcessPoolOptions pool_options_;
   std::unique_ptr<Dataset> train_, validation_;
-  std::unique_ptr<WorkerPool> pool_;
+  std::unique_ptr<ProcessPool> pool_;
   std::unique_ptr<DispatchLoop> dispatch_;
   std::unique_ptr<FilesLine> files_line_;
   std::unique_ptr<RunnerOptions> options_;

@@ -14,6 +14,7 @@
 #include "gtest/gtest.h"
 #include "server/spec/spec_error.h"
 #include "server/testing/test_model.h"
+#include "server/workers/process_pool.h"
 
 namespace roundhouse {
 namespace {
@@ -84,7 +85,7 @@ class ExporterTest : public testing::Test, public WorkerPool::Listener {
   void Run(const std::vector<ExportRequest>& requests,
            std::deque<std::string> ways = {}) {
     options_.kill_at[WorkerId{2}] = std::move(ways);
-    pool_ = *WorkerPool::Create(*loop_, *arena_, options_);
+    pool_ = *ProcessPool::Create(*loop_, *arena_, options_);
     files_line_ = std::make_unique<FilesLine>(*pool_);
     exporter_ = std::make_unique<Exporter>(
         *loop_, *files_line_, AnyFiles(), Note(),
@@ -136,8 +137,8 @@ class ExporterTest : public testing::Test, public WorkerPool::Listener {
   const std::string root_;
   std::unique_ptr<EventLoop> loop_;
   std::unique_ptr<HostArena> arena_;
-  WorkerPoolOptions options_;
-  std::unique_ptr<WorkerPool> pool_;
+  ProcessPoolOptions options_;
+  std::unique_ptr<ProcessPool> pool_;
   std::unique_ptr<FilesLine> files_line_;
   std::unique_ptr<Exporter> exporter_;
   uint64_t pieces_ = 3;

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "server/testing/test_model.h"
+#include "server/workers/process_pool.h"
 
 namespace roundhouse {
 namespace {
@@ -30,7 +31,7 @@ class FilesLineTest : public testing::Test, public WorkerPool::Listener {
   // `ways` are those of the files worker's first, second ... process.
   void Start(std::deque<std::string> ways = {}) {
     options_.kill_at[kFiles] = std::move(ways);
-    pool_ = *WorkerPool::Create(*loop_, *arena_, options_);
+    pool_ = *ProcessPool::Create(*loop_, *arena_, options_);
     line_ = std::make_unique<FilesLine>(*pool_);
   }
   // Runs until so many ends were told.
@@ -72,10 +73,10 @@ class FilesLineTest : public testing::Test, public WorkerPool::Listener {
 
   using Told = std::vector<std::string>;
   const std::string path_ = testing::TempDir() + "/files_line_test";
-  WorkerPoolOptions options_;
+  ProcessPoolOptions options_;
   std::unique_ptr<EventLoop> loop_;
   std::unique_ptr<HostArena> arena_;
-  std::unique_ptr<WorkerPool> pool_;
+  std::unique_ptr<ProcessPool> pool_;
   std::unique_ptr<FilesLine> line_;
   Told told_;
   int deaths_ = 0;

@@ -12,6 +12,7 @@
 #include "base/manual_clock.h"
 #include "gtest/gtest.h"
 #include "server/arena/host_arena.h"
+#include "server/workers/process_pool.h"
 
 namespace roundhouse {
 namespace {
@@ -59,7 +60,7 @@ class PeerGroupTest : public testing::Test, public WorkerPool::Listener {
   void Run(std::deque<std::string> ways, std::function<void()> on_event) {
     pool_options_.kill_at[kSecond] = std::move(ways);
     on_event_ = std::move(on_event);
-    pool_ = *WorkerPool::Create(*loop_, *arena_, pool_options_);
+    pool_ = *ProcessPool::Create(*loop_, *arena_, pool_options_);
     peers_ = std::make_unique<PeerGroup>(*loop_, *pool_, options_);
     peers_->OnOver([this] { ++over_; });
     ASSERT_TRUE(pool_->Start(this).ok());
@@ -88,11 +89,11 @@ class PeerGroupTest : public testing::Test, public WorkerPool::Listener {
   }
 
   ManualClock clock_{SystemClock()};
-  WorkerPoolOptions pool_options_;
+  ProcessPoolOptions pool_options_;
   PeerGroup::Options options_;
   std::unique_ptr<EventLoop> loop_;
   std::unique_ptr<HostArena> arena_;
-  std::unique_ptr<WorkerPool> pool_;
+  std::unique_ptr<ProcessPool> pool_;
   std::unique_ptr<PeerGroup> peers_;
   std::function<void()> on_event_;
   int over_ = 0;

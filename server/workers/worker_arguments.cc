@@ -14,7 +14,7 @@ constexpr char kMalloc[] =
     "GLIBC_TUNABLES=glibc.malloc.arena_max=1:glibc.malloc.mmap_max=0:"
     "glibc.malloc.trim_threshold=268435456:glibc.malloc.hugetlb=1";
 
-void AddDevice(const WorkerPoolOptions& options, int device,
+void AddDevice(const ProcessPoolOptions& options, int device,
                std::vector<std::string>* arguments) {
   if (options.gpus.empty()) {
     arguments->push_back("--device=cpu");
@@ -41,7 +41,7 @@ const char* RoleName(WorkerRole role) {
                                      : "files";
 }
 
-std::vector<std::string> WorkerArguments(const WorkerPoolOptions& options,
+std::vector<std::string> WorkerArguments(const ProcessPoolOptions& options,
                                          const WorkerStart& start) {
   std::vector<std::string> arguments = {
       absl::StrCat("--role=", RoleName(start.role)),

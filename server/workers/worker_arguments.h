@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "server/workers/worker_pool.h"
+#include "server/workers/process_pool.h"
 
 namespace roundhouse {
 
@@ -21,7 +21,7 @@ struct WorkerStart {
 
 // Its descriptors are, from kFirstChildFd on: channel, arena, and the daemon's
 // lock where it has one.
-std::vector<std::string> WorkerArguments(const WorkerPoolOptions& options,
+std::vector<std::string> WorkerArguments(const ProcessPoolOptions& options,
                                          const WorkerStart& start);
 
 // NAME=value, for workers of so many compute threads.

@@ -1,5 +1,5 @@
 // The pool over real processes that speak base/wire (tests/fakes).
-#include "server/workers/worker_pool.h"
+#include "server/workers/process_pool.h"
 
 #include <sched.h>
 #include <signal.h>
@@ -72,7 +72,7 @@ class PoolTest : public testing::Test, public WorkerPool::Listener {
            std::function<void(const std::string&)> on_told) {
     options_.kill_at[kDeviceWorker] = std::move(ways);
     on_told_ = std::move(on_told);
-    auto pool = WorkerPool::Create(*loop_, *arena_, options_);
+    auto pool = ProcessPool::Create(*loop_, *arena_, options_);
     ASSERT_TRUE(pool.ok()) << pool.status();
     pool_ = *std::move(pool);
     ASSERT_TRUE(pool_->Start(this).ok());
@@ -114,10 +114,10 @@ class PoolTest : public testing::Test, public WorkerPool::Listener {
   }
 
   ManualClock clock_{SystemClock()};
-  WorkerPoolOptions options_;
+  ProcessPoolOptions options_;
   std::unique_ptr<EventLoop> loop_;
   std::unique_ptr<HostArena> arena_;
-  std::unique_ptr<WorkerPool> pool_;
+  std::unique_ptr<ProcessPool> pool_;
   std::vector<std::string> told_;
   std::string last_why_;
   bool ended_ = false;
@@ -556,7 +556,7 @@ TEST_F(PoolTest, ADeviceIsACpuOrItsGpu) {
 
 TEST_F(PoolTest, AMissingProgramIsNamed) {
   options_.worker_program = "/no/such/program";
-  auto pool = WorkerPool::Create(*loop_, *arena_, options_);
+  auto pool = ProcessPool::Create(*loop_, *arena_, options_);
   ASSERT_TRUE(pool.ok());
   const absl::Status status = (*pool)->Start(this);
   EXPECT_NE(std::string(status.message()).find("/no/such/program"),
@@ -564,12 +564,12 @@ TEST_F(PoolTest, AMissingProgramIsNamed) {
       << status;
 }
 
-TEST(WorkerPoolOptionsTest, TooManyDevicesAreRefused) {
+TEST(ProcessPoolOptionsTest, TooManyDevicesAreRefused) {
   auto loop = *EventLoop::Create();
   auto arena = *HostArena::Create(1 << 20, 3);
-  WorkerPoolOptions options;
+  ProcessPoolOptions options;
   options.device_count = wire::kMaxWorkers - 1;
-  EXPECT_EQ(WorkerPool::Create(*loop, *arena, options).status().code(),
+  EXPECT_EQ(ProcessPool::Create(*loop, *arena, options).status().code(),
             absl::StatusCode::kInvalidArgument);
 }
 

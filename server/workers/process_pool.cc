@@ -1,4 +1,4 @@
-#include "server/workers/worker_pool.h"
+#include "server/workers/process_pool.h"
 
 #include <signal.h>
 #include <sys/epoll.h>
@@ -41,12 +41,15 @@ bool IsShortage(const absl::Status& status) {
 
 }  // namespace
 
-WorkerPool::WorkerPool(EventLoop& loop, HostArena& arena,
-                       const WorkerPoolOptions& options)
-    : loop_(loop), arena_(arena), options_(options) {}
+ProcessPool::ProcessPool(EventLoop& loop, HostArena& arena,
+                         const ProcessPoolOptions& options)
+    : WorkerPool(options.device_count, options.gpus),
+      loop_(loop),
+      arena_(arena),
+      options_(options) {}
 
-absl::StatusOr<std::unique_ptr<WorkerPool>> WorkerPool::Create(
-    EventLoop& loop, HostArena& arena, const WorkerPoolOptions& options) {
+absl::StatusOr<std::unique_ptr<ProcessPool>> ProcessPool::Create(
+    EventLoop& loop, HostArena& arena, const ProcessPoolOptions& options) {
   if (options.device_count + 2 > wire::kMaxWorkers) {
     return absl::InvalidArgumentError(
         absl::StrCat("devices: ", options.device_count, " devices; the limit ",
@@ -55,7 +58,8 @@ absl::StatusOr<std::unique_ptr<WorkerPool>> WorkerPool::Create(
   ROUNDHOUSE_CHECK(options.gpus.empty() ||
                    static_cast<int>(options.gpus.size()) ==
                        options.device_count);
-  auto pool = std::unique_ptr<WorkerPool>(new WorkerPool(loop, arena, options));
+  auto pool =
+      std::unique_ptr<ProcessPool>(new ProcessPool(loop, arena, options));
   pool->workers_.resize(options.device_count + 2);
   for (Worker& worker : pool->workers_) {
     worker.info.role = WorkerRole::kDevice;
@@ -65,14 +69,14 @@ absl::StatusOr<std::unique_ptr<WorkerPool>> WorkerPool::Create(
   return pool;
 }
 
-WorkerPool::~WorkerPool() {
+ProcessPool::~ProcessPool() {
   loop_.CancelTimer(silence_timer_);
   for (Worker& worker : workers_) {
     if (worker.channel != nullptr) loop_.Unwatch(worker.channel->fd());
   }
 }
 
-absl::Status WorkerPool::Start(Listener* listener) {
+absl::Status ProcessPool::Start(Listener* listener) {
   listener_ = listener;
   for (size_t i = 0; i < workers_.size(); ++i) {
     const auto id = static_cast<WorkerId>(i);
@@ -88,12 +92,12 @@ absl::Status WorkerPool::Start(Listener* listener) {
   return absl::OkStatus();
 }
 
-int WorkerPool::Threads(WorkerId id) const {
+int ProcessPool::Threads(WorkerId id) const {
   return info(id).role == WorkerRole::kDevice ? options_.device_threads
                                               : options_.host_threads;
 }
 
-Nursery& WorkerPool::NurseryOf(WorkerId id) {
+Nursery& ProcessPool::NurseryOf(WorkerId id) {
   const int threads = Threads(id);
   std::unique_ptr<Nursery>& nursery = nurseries_[threads];
   if (nursery != nullptr) return *nursery;
@@ -104,7 +108,7 @@ Nursery& WorkerPool::NurseryOf(WorkerId id) {
   return *nursery;
 }
 
-std::vector<std::string> WorkerPool::Arguments(WorkerId id) {
+std::vector<std::string> ProcessPool::Arguments(WorkerId id) {
   std::vector<std::string> arguments =
       WorkerArguments(options_, {.id = id,
                                  .role = info(id).role,
@@ -118,7 +122,7 @@ std::vector<std::string> WorkerPool::Arguments(WorkerId id) {
   return arguments;
 }
 
-absl::Status WorkerPool::Spawn(WorkerId id) {
+absl::Status ProcessPool::Spawn(WorkerId id) {
   Worker& worker = At(id);
   RETURN_IF_ERROR(CheckDescriptorsLeft(kSpawnDescriptors));
   ASSIGN_OR_RETURN(auto channels, wire::Channel::Pair());
@@ -141,8 +145,8 @@ absl::Status WorkerPool::Spawn(WorkerId id) {
   return absl::OkStatus();
 }
 
-void WorkerPool::OnSpawned(WorkerId id, const absl::StatusOr<pid_t>& pid,
-                           Ends& ends) {
+void ProcessPool::OnSpawned(WorkerId id, const absl::StatusOr<pid_t>& pid,
+                            Ends& ends) {
   Worker& worker = At(id);
   worker.awaited = false;
   const absl::Status adopted = pid.ok() ? Adopt(id, *pid, ends) : pid.status();
@@ -162,7 +166,7 @@ void WorkerPool::OnSpawned(WorkerId id, const absl::StatusOr<pid_t>& pid,
   Restart(id, std::string(adopted.message()));
 }
 
-absl::Status WorkerPool::Adopt(WorkerId id, pid_t pid, Ends& ends) {
+absl::Status ProcessPool::Adopt(WorkerId id, pid_t pid, Ends& ends) {
   Worker& worker = At(id);
   ASSIGN_OR_RETURN(
       worker.process,
@@ -179,7 +183,8 @@ absl::Status WorkerPool::Adopt(WorkerId id, pid_t pid, Ends& ends) {
   return absl::OkStatus();
 }
 
-uint64_t WorkerPool::Send(WorkerId id, wire::Body body, ReplyHandler* handler) {
+uint64_t ProcessPool::Send(WorkerId id, wire::Body body,
+                           ReplyHandler* handler) {
   Worker& worker = At(id);
   if (!worker.info.up) return 0;
   const uint64_t attempt = worker.next_attempt++;
@@ -193,11 +198,11 @@ uint64_t WorkerPool::Send(WorkerId id, wire::Body body, ReplyHandler* handler) {
   return attempt;
 }
 
-void WorkerPool::Forget(const ReplyHandler* handler) {
+void ProcessPool::Forget(const ReplyHandler* handler) {
   for (Worker& worker : workers_) worker.replies.Forget(handler);
 }
 
-void WorkerPool::FlushUnsent(WorkerId id) {
+void ProcessPool::FlushUnsent(WorkerId id) {
   Worker& worker = At(id);
   while (!worker.unsent.empty()) {
     const absl::Status status = worker.channel->TrySend(worker.unsent.front());
@@ -219,7 +224,7 @@ void WorkerPool::FlushUnsent(WorkerId id) {
   }
 }
 
-void WorkerPool::Withdraw(DeviceId device, uint64_t attempt) {
+void ProcessPool::Withdraw(DeviceId device, uint64_t attempt) {
   const WorkerId id = DeviceWorker(device);
   if (!up(id)) return;
   wire::Doorbell& bell = arena_.arena().doorbells().bell[Number(id)];
@@ -229,7 +234,7 @@ void WorkerPool::Withdraw(DeviceId device, uint64_t attempt) {
 }
 
 // Its first thread is the one that takes messages; the host worker's computes.
-void WorkerPool::GoBeforeCompute(WorkerId id) {
+void ProcessPool::GoBeforeCompute(WorkerId id) {
   if (info(id).role != WorkerRole::kDevice) return;
   const absl::Status put =
       PutBeforeCompute(info(id).pid, DispatchThread::kWorker);
@@ -237,7 +242,7 @@ void WorkerPool::GoBeforeCompute(WorkerId id) {
   RH_LOG(kWarning) << "device worker " << Number(id) << ": " << put.message();
 }
 
-void WorkerPool::Deliver(WorkerId id, const wire::Message& message) {
+void ProcessPool::Deliver(WorkerId id, const wire::Message& message) {
   Worker& worker = At(id);
   worker.last_heard_ns = loop_.clock().MonotonicNs();
   if (const auto* beat = std::get_if<wire::Heartbeat>(&message.body)) {
@@ -259,12 +264,12 @@ void WorkerPool::Deliver(WorkerId id, const wire::Message& message) {
   worker.replies.Deliver(id, message);
 }
 
-void WorkerPool::Suspect(DeviceId device, const std::string& why) {
+void ProcessPool::Suspect(DeviceId device, const std::string& why) {
   Worker& worker = At(DeviceWorker(device));
   if (worker.info.up) worker.work.Suspect(loop_.clock().MonotonicNs(), why);
 }
 
-void WorkerPool::ReadChannel(WorkerId id) {
+void ProcessPool::ReadChannel(WorkerId id) {
   Worker& worker = At(id);
   // A bounded batch, so that one chatty worker does not starve the others.
   for (int i = 0; i < 64 && worker.channel != nullptr; ++i) {
@@ -280,7 +285,7 @@ void WorkerPool::ReadChannel(WorkerId id) {
 
 // It speaks nonsense or has closed its end: it must not go on.  One that is
 // ending on its own may say how.
-void WorkerPool::CloseDown(WorkerId id, const absl::Status& why) {
+void ProcessPool::CloseDown(WorkerId id, const absl::Status& why) {
   Worker& worker = At(id);
   if (why.code() != absl::StatusCode::kUnavailable) {
     KillFor(worker, std::string(why.message()));
@@ -296,7 +301,7 @@ void WorkerPool::CloseDown(WorkerId id, const absl::Status& why) {
   });
 }
 
-void WorkerPool::Drain(WorkerId id) {
+void ProcessPool::Drain(WorkerId id) {
   while (true) {
     auto message = At(id).channel->TryReceive();
     if (!message.ok() || !message->has_value()) return;
@@ -304,14 +309,14 @@ void WorkerPool::Drain(WorkerId id) {
   }
 }
 
-bool WorkerPool::IsUnable(WorkerId id, int wait_status) const {
+bool ProcessPool::IsUnable(WorkerId id, int wait_status) const {
   const Worker& worker = workers_[Number(id)];
   return options_.on_unable && worker.info.role == WorkerRole::kDevice &&
          !worker.was_up && WIFEXITED(wait_status) &&
          WEXITSTATUS(wait_status) == wire::kUnableExit;
 }
 
-void WorkerPool::OnExit(WorkerId id, int wait_status) {
+void ProcessPool::OnExit(WorkerId id, int wait_status) {
   Worker& worker = At(id);
   worker.ended = true;
   Drain(id);
@@ -350,7 +355,7 @@ void WorkerPool::OnExit(WorkerId id, int wait_status) {
   Restart(id, why);
 }
 
-void WorkerPool::TellIfStopped() {
+void ProcessPool::TellIfStopped() {
   const bool all_gone =
       std::all_of(workers_.begin(), workers_.end(), [](const Worker& worker) {
         return worker.process == nullptr && !worker.awaited;
@@ -358,7 +363,7 @@ void WorkerPool::TellIfStopped() {
   if (all_gone && stopped_) std::exchange(stopped_, nullptr)();
 }
 
-void WorkerPool::Restart(WorkerId id, const std::string& why) {
+void ProcessPool::Restart(WorkerId id, const std::string& why) {
   Worker& worker = At(id);
   const bool device = worker.info.role == WorkerRole::kDevice;
   if (device && worker.fruitless_deaths >= kMaxFruitlessDeaths) {
@@ -370,7 +375,7 @@ void WorkerPool::Restart(WorkerId id, const std::string& why) {
   SpawnLater(id, at_once ? absl::ZeroDuration() : options_.restart_delay);
 }
 
-void WorkerPool::SpawnLater(WorkerId id, absl::Duration delay) {
+void ProcessPool::SpawnLater(WorkerId id, absl::Duration delay) {
   loop_.After(delay, [this, id] {
     if (stopping_) return;
     const absl::Status status = Spawn(id);
@@ -383,7 +388,7 @@ void WorkerPool::SpawnLater(WorkerId id, absl::Duration delay) {
 }
 
 // Once: one whose driver hangs in the kernel may outlive it.
-void WorkerPool::KillFor(Worker& worker, const std::string& reason) {
+void ProcessPool::KillFor(Worker& worker, const std::string& reason) {
   if (!worker.killed_for.empty()) return;
   RH_LOG(kError) << "worker process " << worker.info.pid
                  << " is killed: " << reason;
@@ -391,11 +396,11 @@ void WorkerPool::KillFor(Worker& worker, const std::string& reason) {
   worker.process->Kill(SIGKILL);
 }
 
-absl::Duration WorkerPool::LimitOf(const Worker& worker) const {
+absl::Duration ProcessPool::LimitOf(const Worker& worker) const {
   return worker.info.up ? options_.heartbeat_limit : options_.start_limit;
 }
 
-void WorkerPool::CheckSilence() {
+void ProcessPool::CheckSilence() {
   const int64_t now_ns = loop_.clock().MonotonicNs();
   const auto is_silent = [this, now_ns](const Worker& worker) {
     return worker.process != nullptr &&
@@ -418,7 +423,7 @@ void WorkerPool::CheckSilence() {
   CheckSilenceLater();
 }
 
-void WorkerPool::CheckSilenceLater() {
+void ProcessPool::CheckSilenceLater() {
   silence_timer_ =
       loop_.After(std::min({options_.heartbeat_limit, options_.start_limit,
                             options_.suspect_limit}) /
@@ -426,7 +431,7 @@ void WorkerPool::CheckSilenceLater() {
                   [this] { CheckSilence(); });
 }
 
-void WorkerPool::Stop(absl::Duration grace, std::function<void()> stopped) {
+void ProcessPool::Stop(absl::Duration grace, std::function<void()> stopped) {
   stopping_ = true;
   stopped_ = std::move(stopped);
   for (size_t i = 0; i < workers_.size(); ++i) {

@@ -1,0 +1,128 @@
+// A random history of a server in virtual time: members submit, cancel, pause,
+// resume and finish, workers die, devices are lost, the store refuses, and the
+// daemon is killed.  After every event it looks whether what is promised holds:
+//
+//   - what was acknowledged is there, a request that is made again gives the
+//     job that it made, and each state follows from the last one by an arrow of
+//     job_state.h;
+//   - no more jobs run than may, and the arena never holds more than its limit;
+//   - only jobs that run get slots;
+//   - each unit is updated once in each step, and the steps follow each other;
+//   - in the end every job that nobody cancelled has all its steps and a
+//     result.
+//
+// A history is decided by its seed; it is the same one each time.
+//
+// Thread-compatible.
+#ifndef ROUNDHOUSE_TESTS_SIM_HISTORY_H_
+#define ROUNDHOUSE_TESTS_SIM_HISTORY_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <random>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "server/store/store.h"
+#include "tests/sim/sim_server.h"
+
+namespace roundhouse::sim {
+
+class History {
+ public:
+  // `root` is an empty folder, and removed in the end.
+  History(uint64_t seed, const std::string& root);
+  ~History();
+  History(const History&) = delete;
+  History& operator=(const History&) = delete;
+
+  // All of it.  What was broken first, with the time; OK: nothing.
+  absl::Status Run();
+
+  // What workers began, and when: equal for equal seeds.
+  uint64_t digest() const { return digest_; }
+  // What happened, for whoever looks for a mistake.
+  const std::vector<std::string>& log() const { return log_; }
+
+  struct Counts {
+    int64_t submits = 0;
+    int64_t jobs = 0;
+    int64_t slots = 0;
+    int64_t crashes = 0;
+    int64_t deaths = 0;
+    int64_t succeeded = 0;
+    int64_t cancelled = 0;
+
+    void Add(const Counts& other);
+  };
+  const Counts& counts() const { return counts_; }
+
+ private:
+  struct Job {
+    JobState state = JobState::kValidating;
+    bool memory_kept = false;
+    int64_t revision = 0;
+    int64_t steps = 0;       // that it is to make
+    bool cancelled = false;  // asked for
+    bool finished = false;   // asked for
+    SubmitRequest request;   // that made it
+    // By unit: the last step in which it was updated, and the operation.
+    std::map<uint32_t, std::pair<uint64_t, uint64_t>> updates;
+  };
+
+  uint64_t Draw(uint64_t below) { return random_() % below; }
+  bool Chance(int percent) {
+    return Draw(100) < static_cast<uint64_t>(percent);
+  }
+  SimServerOptions OptionsOf(const std::string& root);
+  void Say(const std::string& what);
+  void Break(const std::string& what);
+
+  void OnBegins(const Order& order);
+  void OnDone(const Order& order);
+  void Pass(absl::Duration time);
+  // What the store has told since the last look.
+  void Look();
+  void OnChange(const JobChange& change);
+  void CheckRunning();
+
+  void DoSomething();
+  std::map<std::string, Job>::iterator AnyJob();
+  void Submit();
+  void SubmitAgain();
+  absl::StatusOr<std::string> Send(const SubmitRequest& request);
+  void Ask();
+  void HitWorker();
+  void Restart();
+  void BreakStore();
+  void MendStore();
+  void EndAll();
+  bool ResumeAll();
+  void CheckEnds();
+
+  const uint64_t seed_;
+  const std::string root_;
+  std::mt19937_64 random_;
+  int devices_ = 1;
+  int max_running_ = 1;
+  absl::Status store_fault_;
+  absl::Time store_well_;  // since when
+  std::unique_ptr<SimServer> server_;
+  std::map<std::string, Job> jobs_;
+  int64_t revision_ = 0;
+  std::set<int> lost_;  // devices
+  bool look_ = true;
+  absl::Status broken_;
+  uint64_t digest_ = 0;
+  std::vector<std::string> log_;
+  Counts counts_;
+};
+
+}  // namespace roundhouse::sim
+
+#endif  // ROUNDHOUSE_TESTS_SIM_HISTORY_H_

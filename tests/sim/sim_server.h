@@ -1,0 +1,115 @@
+// A daemon in virtual time: the real loop, store, admission, engine and
+// dispatcher, in a folder of its own, with workers that only take time
+// (sim_workers.h).
+//
+// One thread does everything, in an order that a seed decides; the clock stands
+// still until nothing is left to do, and then goes on to the next timer.  Work
+// beside the loop is done by ManualThreads; calls of the API, which block, come
+// from a second thread while the loop turns, one at a time.  A dataset is
+// prepared by a child that links files which are there; the clock waits for it.
+//
+// Thread-compatible.  One at a time in a process (SetTimeForTest).
+#ifndef ROUNDHOUSE_TESTS_SIM_SIM_SERVER_H_
+#define ROUNDHOUSE_TESTS_SIM_SIM_SERVER_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "absl/time/time.h"
+#include "base/manual_clock.h"
+#include "server/arena/host_arena.h"
+#include "server/jobs/engine.h"
+#include "server/loop/event_loop.h"
+#include "server/loop/manual_threads.h"
+#include "server/observe/metrics.h"
+#include "server/store/store.h"
+#include "tests/sim/sim_workers.h"
+
+namespace roundhouse::sim {
+
+struct SimServerOptions {
+  std::string root;  // a folder that is there, and empty
+  SimWorkersOptions workers;
+  uint64_t host_bytes = uint64_t{64} << 20;
+  int max_running_jobs = 2;
+  // What of the store's writes fails, as StoreOptions::fault.
+  std::function<absl::Status()> store_fault = [] { return absl::OkStatus(); };
+};
+
+class SimServer {
+ public:
+  // Writes model, data and helper into the root; no daemon runs yet.
+  explicit SimServer(const SimServerOptions& options);
+  ~SimServer();
+  SimServer(const SimServer&) = delete;
+  SimServer& operator=(const SimServer&) = delete;
+
+  // A daemon, where none runs.
+  void Start();
+  // It ends as by SIGKILL: nothing of what it had begun goes on.
+  void Crash();
+
+  Engine& engine() { return *daemon_->engine; }
+  JobStore& store() { return *daemon_->store; }
+  SimWorkers& workers() { return *daemon_->workers; }
+  HostArena& arena() { return *daemon_->arena; }
+  // Whether the store may have something new since this was asked last.
+  bool store_told() { return store_told_.exchange(false); }
+  absl::Time now() const { return clock_.WallTime(); }
+
+  // Does what there is to do now; the clock stands still.
+  void Settle();
+  // The clock goes on by this much, and `each` is called whenever nothing is
+  // left to do at a time.
+  void RunFor(absl::Duration time, const std::function<void()>& each);
+
+  // A call of the API's, which may block, and what it answers.
+  template <typename Result>
+  Result Call(std::function<Result()> call) {
+    Settle();
+    std::optional<Result> result;
+    std::atomic<bool> answered = false;
+    std::thread caller([&, loop = daemon_->loop.get()] {
+      result.emplace(call());
+      answered = true;
+      loop->PostAnswer([] {});
+    });
+    while (!answered) {
+      daemon_->loop->RunTurn(absl::Milliseconds(100));
+      daemon_->threads.Run();
+    }
+    caller.join();
+    Settle();
+    return *std::move(result);
+  }
+
+ private:
+  // Ends from the bottom up.
+  struct Daemon {
+    ManualThreads threads;
+    std::unique_ptr<EventLoop> loop;
+    std::unique_ptr<HostArena> arena;
+    std::shared_ptr<ServerMetrics> metrics;
+    std::unique_ptr<JobStore> store;
+    std::unique_ptr<SimWorkers> workers;
+    std::unique_ptr<Engine> engine;
+  };
+
+  void WriteInputs() const;
+
+  const SimServerOptions options_;
+  ManualClock clock_;
+  uint64_t lives_ = 0;
+  std::atomic<bool> store_told_ = false;
+  std::unique_ptr<Daemon> daemon_;
+};
+
+}  // namespace roundhouse::sim
+
+#endif  // ROUNDHOUSE_TESTS_SIM_SIM_SERVER_H_
