@@ -32,7 +32,7 @@ absl::StatusOr<bool> UsesPeers(const DaemonOptions& options,
 
 // kInvalidArgument: --worker-kill-at names no worker.
 absl::StatusOr<ProcessPoolOptions> PoolOptions(const DaemonOptions& options,
-                                              int lock_fd);
+                                               int lock_fd);
 
 }  // namespace roundhouse
 

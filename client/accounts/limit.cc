@@ -61,7 +61,8 @@ const CommandInfo& LimitCommand::info() const {
       "calls_per_second, open_streams, queued_jobs (jobs that have not "
       "ended),\ndisk_bytes (checkpoints and uploads), bytes_in_flight "
       "(requests that are not\nwhole), unpacked_bytes (of an upload). Bytes "
-      "may be written 500GiB.",
+      "may be written 500GiB. share is no\nbound: a user or project of share 2 "
+      "gets twice the device time of one of share 1.",
       1,
       4};
   return info;

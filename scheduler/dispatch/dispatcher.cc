@@ -72,12 +72,8 @@ double Dispatcher::OutNs(JobId id) const {
   return sent_.NsOf(id, jobs_.at(id).NsPerGuess().value_or(0));
 }
 
-void Dispatcher::SetWeight(const std::string& project, double weight) {
-  for (FairShares& shares : shares_) shares.SetWeight(project, weight);
-}
-
-void Dispatcher::SetWeight(const JobOwner& owner, double weight) {
-  for (FairShares& shares : shares_) shares.SetWeight(owner, weight);
+void Dispatcher::SetWeights(const ShareWeights& weights) {
+  for (FairShares& shares : shares_) shares.SetWeights(weights);
 }
 
 void Dispatcher::NoteUse(const JobOwner& owner, int64_t device_ns) {

@@ -125,8 +125,7 @@ class Dispatcher {
   bool Idle(JobId job) const;
 
   // How users and projects share, and what they had beside slots.
-  void SetWeight(const std::string& project, double weight);
-  void SetWeight(const JobOwner& owner, double weight);
+  void SetWeights(const ShareWeights& weights);
   void NoteUse(const JobOwner& owner, int64_t device_ns);
 
   // --- devices and the host worker

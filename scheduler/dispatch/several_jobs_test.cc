@@ -99,7 +99,7 @@ TEST(SeveralJobsTest, UsersShareByWeightHoweverManyJobsTheyHave) {
   for (uint64_t i = 2; i < 6; ++i) device.Add(JobId{i}, 25, bob);
   device.Run(100000);
   EXPECT_NEAR(static_cast<double>(device.served[kJob]), 50000, 100);
-  device.dispatcher().SetWeight(bob, 3);
+  device.dispatcher().SetWeights({.users = {{"bob", 3}}});
   device.served.clear();
   device.Run(100000);
   EXPECT_NEAR(static_cast<double>(device.served[kJob]), 25000, 100);

@@ -20,7 +20,6 @@ struct FairShares::Node {
   Node* parent = nullptr;
   std::optional<JobId> job;
   double weight = 1;
-  bool weighted = false;  // somebody set it
   double served_ns = 0;
   double debt_ns = 0;     // of NoteUse
   double longest_ns = 0;  // slot of it
@@ -35,36 +34,49 @@ FairShares::FairShares(std::function<double(JobId)> out_ns)
 
 FairShares::~FairShares() = default;
 
-FairShares::Node* FairShares::Child(Node& parent, const std::string& name) {
+FairShares::Node* FairShares::Child(Node& parent, const std::string& name,
+                                    double weight) {
   std::unique_ptr<Node>& child = parent.children[name];
   if (child == nullptr) {
     child = std::make_unique<Node>();
     child->number = next_node_++;
     child->parent = &parent;
-    child->served_ns = parent.time;
+    child->weight = weight;
+    SetTurn(*child, parent.time);
   }
   return child.get();
 }
 
+double FairShares::WeightOf(const std::string& project) const {
+  const auto found = weights_.projects.find(project);
+  return found == weights_.projects.end() ? 1 : found->second;
+}
+
+double FairShares::WeightOfUser(const std::string& user) const {
+  const auto found = weights_.users.find(user);
+  return found == weights_.users.end() ? weights_.other_users : found->second;
+}
+
 FairShares::Node* FairShares::UserOf(const JobOwner& owner) {
-  return Child(*Child(*root_, owner.project), owner.user);
+  Node* const project = Child(*root_, owner.project, WeightOf(owner.project));
+  return Child(*project, owner.user, WeightOfUser(owner.user));
 }
 
-void FairShares::SetWeight(const std::string& project, double weight) {
-  SetWeight(*Child(*root_, project), weight);
+void FairShares::SetWeights(const ShareWeights& weights) {
+  weights_ = weights;
+  NoteOut();
+  for (const auto& [name, project] : root_->children) {
+    SetWeight(*project, WeightOf(name));
+    for (const auto& [user, node] : project->children) {
+      SetWeight(*node, WeightOfUser(user));
+    }
+  }
 }
 
-void FairShares::SetWeight(const JobOwner& owner, double weight) {
-  SetWeight(*UserOf(owner), weight);
-}
-
-// Its turn stays.
 void FairShares::SetWeight(Node& node, double weight) {
   ROUNDHOUSE_CHECK(weight > 0) << weight;
-  NoteOut();
-  const double turn = TurnOf(node);
+  const double turn = (node.served_ns + node.out_ns) / node.weight;
   node.weight = weight;
-  node.weighted = true;
   SetTurn(node, turn);
 }
 
@@ -74,7 +86,7 @@ void FairShares::SetTurn(Node& node, double turn) {
 
 void FairShares::AddJob(JobId job, const JobOwner& owner) {
   Node* const user = UserOf(owner);
-  Node* const node = Child(*user, absl::StrCat(Number(job)));
+  Node* const node = Child(*user, absl::StrCat(Number(job)), 1);
   const bool added = jobs_.try_emplace(job, node).second;
   ROUNDHOUSE_CHECK(added) << "job " << Number(job);
   node->job = job;
@@ -110,8 +122,7 @@ void FairShares::ForgetChildren(Node& parent) {
   std::erase_if(parent.children, [&](const auto& entry) {
     const Node& child = *entry.second;
     return child.children.empty() && !child.job.has_value() &&
-           !child.weighted && child.debt_ns <= 0 &&
-           TurnOf(child) <= parent.time;
+           child.debt_ns <= 0 && TurnOf(child) <= parent.time;
   });
 }
 

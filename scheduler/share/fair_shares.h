@@ -33,6 +33,14 @@ struct JobOwner {
   std::string user;
 };
 
+// How much of the device time each is to get beside his siblings: twice as much
+// with a weight of 2.  Weights are above 0.
+struct ShareWeights {
+  std::map<std::string, double> projects = {};  // others have 1
+  std::map<std::string, double> users = {};     // in every project
+  double other_users = 1;
+};
+
 class FairShares {
  public:
   // `out_ns` says what the job's slots that are out will take.
@@ -43,10 +51,8 @@ class FairShares {
 
   // How many devices serve; 1 at first.
   void SetDevices(int count) { devices_ = count; }
-  // The part of the project, or of the user in it, beside its siblings'; 1
-  // where nothing was said.  REQUIRES: above 0.
-  void SetWeight(const std::string& project, double weight);
-  void SetWeight(const JobOwner& owner, double weight);
+  // From now on; turns stay as they are.
+  void SetWeights(const ShareWeights& weights);
 
   // REQUIRES: not added, added.
   void AddJob(JobId job, const JobOwner& owner);
@@ -84,19 +90,22 @@ class FairShares {
  private:
   struct Node;
 
-  Node* Child(Node& parent, const std::string& name);
+  Node* Child(Node& parent, const std::string& name, double weight);
+  double WeightOf(const std::string& project) const;
+  double WeightOfUser(const std::string& user) const;
   Node* UserOf(const JobOwner& owner);
   double NoteOut(Node& node);
   static bool HasJobs(const Node& node);
   double TurnOf(const Node& node) const;
-  void SetWeight(Node& node, double weight);
-  void SetTurn(Node& node, double turn);
+  static void SetWeight(Node& node, double weight);
+  static void SetTurn(Node& node, double turn);
   double Served(const Node& sent) const;
   void Forget();
   void ForgetChildren(Node& parent);
 
   const std::function<double(JobId)> out_ns_;
   int devices_ = 1;
+  ShareWeights weights_;
   uint64_t next_node_ = 1;
   std::unique_ptr<Node> root_;
   std::map<JobId, Node*> jobs_;

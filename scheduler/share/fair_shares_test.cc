@@ -105,8 +105,7 @@ TEST(FairSharesTest, AUserWithTenJobsGetsWhatOneWithOneJobGets) {
 
 TEST(FairSharesTest, ProjectsShareFirstThenTheirUsersAllByWeight) {
   Pool pool(1);
-  pool.shares.SetWeight("speech", 3);
-  pool.shares.SetWeight(JobOwner{"vision", "bob"}, 2);
+  pool.shares.SetWeights({.projects = {{"speech", 3}}, .users = {{"bob", 2}}});
   pool.Add(JobId{1}, {"vision", "ann"}, 10);
   pool.Add(JobId{2}, {"vision", "bob"}, 20);
   pool.Add(JobId{3}, {"speech", "cem"}, 30);
@@ -121,10 +120,23 @@ TEST(FairSharesTest, AWeightThatChangesCountsFromThenOn) {
   pool.Add(JobId{1}, {"lab", "ann"}, 10);
   pool.Add(JobId{2}, {"lab", "bob"}, 10);
   pool.RunFor(10'000);
-  pool.shares.SetWeight(JobOwner{"lab", "bob"}, 4);
+  pool.shares.SetWeights({.users = {{"bob", 4}}});
   pool.served.clear();
   pool.RunFor(10'000);
   EXPECT_NEAR(pool.served["bob"], 8'000, 50);
+}
+
+TEST(FairSharesTest, WhoHasNoWeightOfHisOwnHasThatOfOthers) {
+  Pool pool(1);
+  pool.Add(JobId{1}, {"lab", "ann"}, 10);
+  pool.Add(JobId{2}, {"lab", "bob"}, 10);
+  pool.shares.SetWeights({.users = {{"bob", 1}}, .other_users = 3});
+  pool.RunFor(10'000);
+  EXPECT_NEAR(pool.served["bob"], 2'500, 50);
+  pool.shares.SetWeights({});
+  pool.served.clear();
+  pool.RunFor(10'000);
+  EXPECT_NEAR(pool.served["bob"], 5'000, 50);
 }
 
 TEST(FairSharesTest, ANewcomerStartsNowAndNobodyIsOwedWhatHeCouldNotUse) {
@@ -197,7 +209,7 @@ TEST(FairSharesTest, SamplesThatNobodyWaitedForCountNot) {
 // What somebody returns to is not set by how long others' slots are.
 TEST(FairSharesTest, AUserIsOwedSlotsOfHisOwnOnly) {
   Pool pool(2);
-  pool.shares.SetWeight(JobOwner{"lab", "light"}, 0.05);
+  pool.shares.SetWeights({.users = {{"light", 0.05}}});
   pool.Add(JobId{1}, {"lab", "ann"}, 10);
   pool.Add(JobId{2}, {"lab", "bob"}, 10);
   pool.Add(JobId{3}, {"lab", "cem"}, 10'000);
@@ -218,8 +230,8 @@ class RandomHistory {
  public:
   explicit RandomHistory(uint64_t seed)
       : random_(seed), devices_(1 + Below(8)), pool_(devices_) {
-    pool_.shares.SetWeight(JobOwner{"lab", "bob"}, weight_);
-    if (Below(2) == 0) pool_.shares.SetWeight(JobOwner{"lab", "guest"}, 0.05);
+    const double guest = Below(2) == 0 ? 0.05 : 1;
+    pool_.shares.SetWeights({.users = {{"bob", weight_}, {"guest", guest}}});
     for (const char* user : {"ann", "bob"}) {
       for (int i = 1 + Below(5); i > 0; --i) {
         const double slot_ns = 1 + Below(100);

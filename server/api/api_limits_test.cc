@@ -229,7 +229,8 @@ TEST_F(ApiLimitsTest, LimitsAreSetListedAndRemoved) {
   const std::string constants =
       "everybody calls_per_second 1000 built in\n"
       "everybody open_streams 100 built in\n"
-      "everybody bytes_in_flight 8388608 built in\n";
+      "everybody bytes_in_flight 8388608 built in\n"
+      "everybody share 1 built in\n";
   EXPECT_EQ(list(), constants);
   MustCreate();
   ASSERT_TRUE(set("project:default", "queued_jobs", 1).ok());
@@ -240,8 +241,11 @@ TEST_F(ApiLimitsTest, LimitsAreSetListedAndRemoved) {
                         "everybody queued_jobs 1\n"
                         "project:default queued_jobs 1 1\n");
   MustCreate();  // an admin's
+  ASSERT_TRUE(set("project:default", "share", 3).ok());
+  EXPECT_EQ(engine_->share_weights().projects.at("default"), 3);
   StopServer();
   StartServer({});
+  EXPECT_EQ(engine_->share_weights().projects.at("default"), 3);
   grpc::ClientContext context;
   Limit(&context);
   v1::RemoveLimitRequest request;
@@ -249,7 +253,9 @@ TEST_F(ApiLimitsTest, LimitsAreSetListedAndRemoved) {
   request.set_limit("queued_jobs");
   v1::RemoveLimitResponse response;
   ASSERT_TRUE(account_stub_->RemoveLimit(&context, request, &response).ok());
-  EXPECT_EQ(list(), constants + "project:default queued_jobs 1 2\n");
+  EXPECT_EQ(list(), constants +
+                        "project:default queued_jobs 1 2\n"
+                        "project:default share 3\n");
 }
 
 // The status of a call with an empty request, whatever the method.

@@ -145,6 +145,16 @@ std::shared_ptr<TraceTask> FakeEngine::AwaitTraceTask() {
   return trace_task_;
 }
 
+void FakeEngine::SetShareWeights(const ShareWeights& weights) {
+  MutexLock lock(mutex_);
+  share_weights_ = weights;
+}
+
+ShareWeights FakeEngine::share_weights() const {
+  MutexLock lock(mutex_);
+  return share_weights_;
+}
+
 std::vector<DeviceInfo> FakeEngine::Devices() {
   return {{.index = 0, .kind = "cpu", .state = DeviceState::kUp},
           {.index = 1,

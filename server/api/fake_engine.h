@@ -33,12 +33,15 @@ class FakeEngine final : public JobEngine {
                                          const Caller& caller) override;
   std::shared_ptr<TraceTask> TraceJob(const std::string& id,
                                       int64_t steps) override;
+  void SetShareWeights(const ShareWeights& weights) override;
   std::vector<DeviceInfo> Devices() override;
   ServerInfo Server() override;
 
   // By name; before calls.
   std::map<std::string, std::string> outputs;
 
+  // As set last.
+  ShareWeights share_weights() const;
   int submits() const { return submits_; }
   // What the last submit said.
   std::string principal() const;
@@ -55,6 +58,7 @@ class FakeEngine final : public JobEngine {
   mutable Mutex mutex_;
   CondVar asked_;
   std::string principal_ ABSL_GUARDED_BY(mutex_);
+  ShareWeights share_weights_ ABSL_GUARDED_BY(mutex_);
   ExportRequest export_request_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<ExportTask> export_task_ ABSL_GUARDED_BY(mutex_);
   std::string trace_request_ ABSL_GUARDED_BY(mutex_);

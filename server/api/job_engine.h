@@ -14,6 +14,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "scheduler/share/fair_shares.h"
 #include "server/access/caller.h"
 #include "server/dataset/dataset_inspector.h"
 #include "server/observe/device_info.h"
@@ -123,6 +124,9 @@ class JobEngine {
   // REQUIRES: steps is 1 to kMaxTracedSteps.
   virtual std::shared_ptr<TraceTask> TraceJob(const std::string& id,
                                               int64_t steps) = 0;
+
+  // How users and projects share device time from now on.  Returns at once.
+  virtual void SetShareWeights(const ShareWeights& weights) = 0;
 
   // By index.
   virtual std::vector<DeviceInfo> Devices() = 0;

@@ -223,6 +223,14 @@ std::shared_ptr<TraceTask> Engine::TraceJob(const std::string& id,
   return task;
 }
 
+void Engine::SetShareWeights(const ShareWeights& weights) {
+  world_.loop
+      .Post([this, weights] {
+        running_.dispatch().dispatcher().SetWeights(weights);
+      })
+      .IgnoreError();
+}
+
 std::vector<DeviceInfo> Engine::Devices() { return running_.devices().Infos(); }
 
 ServerInfo Engine::Server() {

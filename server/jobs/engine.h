@@ -121,6 +121,7 @@ class Engine final : public JobEngine {
   absl::StatusOr<JobRecord> Resume(const std::string& id) override;
   absl::StatusOr<JobRecord> Finish(const std::string& id) override;
   std::shared_ptr<ExportTask> Export(const ExportRequest& request) override;
+  void SetShareWeights(const ShareWeights& weights) override;
   std::vector<DeviceInfo> Devices() override;
   ServerInfo Server() override;
   absl::StatusOr<std::string> FindOutput(const std::string& source,

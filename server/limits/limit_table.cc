@@ -38,6 +38,8 @@ constexpr LimitInfo kInfos[kLimits] = {
      8 << 20, "bytes of requests that are not whole"},
     {Limit::kUnpackedBytes, "unpacked_bytes", LimitScope::kUsers, std::nullopt,
      kAny, "bytes of one upload once unpacked"},
+    {Limit::kShare, "share", LimitScope::kShares, 1, kMostShare,
+     "parts of the device time"},
 };
 
 std::string Quoted(const std::string& text) {
@@ -46,12 +48,17 @@ std::string Quoted(const std::string& text) {
 
 absl::Status CheckSubject(const AccountList& accounts,
                           const LimitSubject& subject, const LimitInfo& info) {
-  if ((subject.text == kServer && info.scope == LimitScope::kUsers) ||
-      (!subject.project.empty() &&
-       info.scope != LimitScope::kUsersAndProjects)) {
-    return FieldError(FieldReason::kInvalidValue, "subject",
-                      absl::StrCat(info.name, " is none of ", subject.text,
-                                   "'s limits; users have it"));
+  const bool server = info.scope == LimitScope::kUsersAndServer ||
+                      info.scope == LimitScope::kUsersAndProjects;
+  const bool projects = info.scope == LimitScope::kUsersAndProjects ||
+                        info.scope == LimitScope::kShares;
+  if ((subject.text == kServer && !server) ||
+      (!subject.project.empty() && !projects)) {
+    return FieldError(
+        FieldReason::kInvalidValue, "subject",
+        absl::StrCat(info.name, " is none of ", subject.text,
+                     "'s limits; users", projects ? " and projects" : "",
+                     " have it"));
   }
   if (subject.project.empty()) {
     if (subject.user.empty() || accounts.User(subject.user) != nullptr) {
@@ -69,6 +76,11 @@ absl::Status CheckSubject(const AccountList& accounts,
 
 absl::Status CheckValue(const LimitSubject& subject, const LimitInfo& info,
                         int64_t value) {
+  if (info.limit == Limit::kShare) {
+    if (value >= 1 && value <= info.most) return absl::OkStatus();
+    return FieldError(FieldReason::kInvalidValue, "value",
+                      absl::StrCat("a share is from 1 to ", info.most));
+  }
   // What holds for everybody is in force already.
   const int64_t most = subject.text == kServer
                            ? info.most
@@ -171,8 +183,15 @@ absl::StatusOr<std::unique_ptr<LimitTable>> LimitTable::Load(
 }
 
 void LimitTable::Publish(std::shared_ptr<const LimitRows> rows) {
+  changed_(*rows);
   MutexLock lock(mutex_);
   rows_ = std::move(rows);
+}
+
+void LimitTable::OnChange(std::function<void(const LimitRows&)> changed) {
+  MutexLock change(change_mutex_);
+  changed_ = std::move(changed);
+  changed_(*rows());
 }
 
 std::shared_ptr<const LimitRows> LimitTable::rows() const {

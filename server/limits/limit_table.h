@@ -45,14 +45,16 @@ enum class Limit {
   kDiskBytes,
   kBytesInFlight,
   kUnpackedBytes,
+  kShare,
 };
-inline constexpr int kLimits = 6;
+inline constexpr int kLimits = 7;
 
 // Which subjects, beside users and everybody, a limit may have.
 enum class LimitScope {
-  kUsers,            // none
-  kUsersAndServer,   // server
-  kUsersAndProjects  // server and projects
+  kUsers,             // none
+  kUsersAndServer,    // server
+  kUsersAndProjects,  // server and projects
+  kShares             // projects
 };
 
 struct LimitInfo {
@@ -64,6 +66,9 @@ struct LimitInfo {
   int64_t most;         // no row has more
   const char* meaning;  // "jobs that have not ended"
 };
+// A share is no bound: it is the weight with which device time is shared, from
+// 1 to this, and holds for admins, too.
+inline constexpr int64_t kMostShare = 1'000;
 
 absl::Span<const LimitInfo> LimitInfos();
 const LimitInfo& InfoOf(Limit limit);
@@ -100,6 +105,10 @@ class LimitTable {
       JobStore* store, const Clock& clock = SystemClock());
 
   std::shared_ptr<const LimitRows> rows() const;
+  // Calls `changed` with the rows as they are, and after each change before it
+  // is answered, one call at a time.  `changed` returns at once, and outlives
+  // the table.
+  void OnChange(std::function<void(const LimitRows&)> changed);
 
   // The same again changes nothing.  kInvalidArgument with the field (subject,
   // limit, value), kNotFound: a user or project that is not in `accounts`;
@@ -118,6 +127,8 @@ class LimitTable {
   JobStore* const store_;
   const Clock& clock_;
   Mutex change_mutex_;  // one change at a time
+  std::function<void(const LimitRows&)> changed_
+      ABSL_GUARDED_BY(change_mutex_) = [](const LimitRows&) {};
   mutable Mutex mutex_ ABSL_ACQUIRED_AFTER(change_mutex_);
   std::shared_ptr<const LimitRows> rows_ ABSL_GUARDED_BY(mutex_);
 };

@@ -1,4 +1,5 @@
 // Which limit holds for whom, and what a refusal says.
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -11,6 +12,7 @@
 #include "server/access/accounts.h"
 #include "server/limits/limit_check.h"
 #include "server/limits/limit_table.h"
+#include "server/limits/share_weights.h"
 #include "server/spec/spec_error.h"
 #include "server/testing/fresh_store.h"
 
@@ -114,6 +116,34 @@ TEST_F(LimitsTest, WhatIsNoLimitNamesTheField) {
   EXPECT_TRUE(absl::StrContains(Set("everybody", "queud_jobs", 1).message(),
                                 "did you mean queued_jobs?"));
   EXPECT_TRUE(table_->rows()->values.empty());
+}
+
+TEST_F(LimitsTest, SharesAreWeightsAndNoBounds) {
+  std::vector<ShareWeights> told;
+  table_->OnChange(
+      [&told](const LimitRows& rows) { told.push_back(ShareWeightsOf(rows)); });
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_TRUE(told[0].users.empty() && told[0].projects.empty());
+  EXPECT_EQ(told[0].other_users, 1);
+  ASSERT_TRUE(Set("user:anna", "share", 3).ok());
+  ASSERT_TRUE(Set("project:vision", "share", kMostShare).ok());
+  ASSERT_TRUE(Set("everybody", "share", 2).ok());
+  ASSERT_TRUE(Set("everybody", "queued_jobs", 7).ok());
+  EXPECT_EQ(told.back().users, (std::map<std::string, double>{{"anna", 3}}));
+  EXPECT_EQ(told.back().projects,
+            (std::map<std::string, double>{{"vision", 1000}}));
+  EXPECT_EQ(told.back().other_users, 2);
+  for (const int64_t value : {int64_t{0}, int64_t{-1}, kMostShare + 1}) {
+    const absl::Status refused = Set("user:anna", "share", value);
+    EXPECT_TRUE(absl::StrContains(std::string(refused.message()),
+                                  "a share is from 1 to 1000"))
+        << refused;
+  }
+  EXPECT_TRUE(absl::StrContains(
+      std::string(Set("server", "share", 2).message()), "users and projects"));
+  ASSERT_TRUE(table_->Remove("user:anna", "share").ok());
+  EXPECT_TRUE(told.back().users.empty());
+  EXPECT_EQ(told.size(), 6u);
 }
 
 TEST_F(LimitsTest, JobsOfAUserAndOfAProject) {

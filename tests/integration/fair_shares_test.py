@@ -55,22 +55,30 @@ class FairSharesTest(unittest.TestCase):
         return sum(use["compute_seconds"] for job in jobs
                    for use in self.daemon.job(job)["device_use"])
 
-    def test_who_has_three_jobs_gets_what_who_has_one_gets(self):
+    def got(self, *jobs_of):
+        """What each one's jobs compute in SECONDS."""
+        before = [self.computed(jobs) for jobs in jobs_of]
+        time.sleep(SECONDS)
+        return [self.computed(jobs) - had
+                for jobs, had in zip(jobs_of, before)]
+
+    def test_users_share_whatever_jobs_they_have_and_by_their_shares(self):
+        for name, uid in (("ann", ANN), ("bob", BOB)):
+            self.daemon.client("user", "add", name, f"--uid={uid}")
         ann = [self.submit(ANN, "one")]
         bob = [self.submit(BOB, f"of-bob-{i}") for i in range(3)]
         for job in (*ann, *bob):
             harness.wait_until(lambda job=job: self.daemon.job(job)["step"] > 2,
                                "steps")
-        before = [self.computed(jobs) for jobs in (ann, bob)]
-        time.sleep(SECONDS)
-        got = [self.computed(jobs) - had
-               for jobs, had in zip((ann, bob), before)]
+        got = self.got(ann, bob)
         print(f"device time: {got[0]:.2f} s with one job, {got[1]:.2f} s with "
               "three")
-        self.assertGreater(got[0], 0)
-        share = got[0] / sum(got)
-        self.assertGreater(share, 0.4, got)
-        self.assertLess(share, 0.6, got)
+        self.assertAlmostEqual(got[0] / sum(got), 0.5, delta=0.1, msg=got)
+        # One job alone could not use more than one device.
+        self.daemon.client("limit", "set", "user:bob", "share", "3")
+        got = self.got(ann, bob)
+        print(f"and {got[0]:.2f} s with a share of 1, {got[1]:.2f} s with 3")
+        self.assertAlmostEqual(got[0] / sum(got), 0.25, delta=0.1, msg=got)
         self.daemon.stop()
 
 

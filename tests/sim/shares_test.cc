@@ -41,6 +41,7 @@ class SharesTest : public testing::Test {
     };
     options.host_bytes = uint64_t{256} << 20;
     options.max_running_jobs = 16;
+    owners_.clear();
     server_ = std::make_unique<SimServer>(options);
     server_->Start();
   }
@@ -70,34 +71,40 @@ class SharesTest : public testing::Test {
   std::unique_ptr<SimServer> server_;
 };
 
-// Jobs of lengths that differ by up to sixteen times, three a user at least:
-// each user has a slot that can go whenever a device is free.
-TEST_F(SharesTest, UsersWithAnyNumberOfJobsGetTheSame) {
-  for (uint64_t seed = 1; seed <= 10; ++seed) {
+// Jobs of lengths that differ by up to sixteen times, and so many that each
+// user has a slot that can go whenever a device is free.
+TEST_F(SharesTest, UsersWithAnyNumberOfJobsShareByWeight) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
     std::mt19937_64 random(seed);
     const int devices = static_cast<int>(1 + random() % 4);
-    const int users = static_cast<int>(2 + random() % 2);
+    const bool equal = seed % 2 == 0;
+    const uint64_t users = equal ? 2 + random() % 2 : 2;
     StartServer(devices, seed);
-    owners_.clear();
-    for (int user = 0; user < users; ++user) {
-      for (uint64_t job = 0; job < 3 + random() % 3; ++job) {
-        Submit(absl::StrCat("user", user));
+    ShareWeights weights;
+    double all = 0;
+    for (uint64_t user = 0; user < users; ++user) {
+      const std::string name = absl::StrCat("user", user);
+      const uint64_t weight = equal || user == 0 ? 1 : 2 + random() % 2;
+      weights.users[name] = static_cast<double>(weight);
+      all += weights.users[name];
+      for (uint64_t left = weight * (3 + random() % 2); left > 0; --left) {
+        Submit(name);
       }
     }
+    server_->engine().SetShareWeights(weights);
     Pass(absl::Seconds(30));  // all run
     computed_.clear();
     longest_ = {};
     Pass(absl::Seconds(120));
-    absl::Duration least = absl::InfiniteDuration(), most;
+    absl::Duration total;
+    for (const auto& [user, time] : computed_) total += time;
+    EXPECT_EQ(computed_.size(), users) << "seed " << seed;
     for (const auto& [user, time] : computed_) {
-      least = std::min(least, time);
-      most = std::max(most, time);
+      const absl::Duration fair = weights.users[user] / all * total;
+      EXPECT_LE(absl::AbsDuration(time - fair), 2 * devices * longest_)
+          << "seed " << seed << ", " << user << " of weight "
+          << weights.users[user] << ": " << time << ", fair is " << fair;
     }
-    EXPECT_EQ(computed_.size(), static_cast<size_t>(users)) << "seed " << seed;
-    std::cout << devices << " devices, " << owners_.size() << " jobs of "
-              << users << " users: " << least << " to " << most << ", longest "
-              << longest_ << "\n";
-    EXPECT_LE(most - least, 2 * devices * longest_) << "seed " << seed;
     server_.reset();
     std::filesystem::remove_all(root_ + "/state");
   }
