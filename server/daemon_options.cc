@@ -266,7 +266,7 @@ absl::Status FillHost(const Settings& settings, DaemonOptions& options) {
                               kMaxThreads));
   ASSIGN_OR_RETURN(
       options.max_running_jobs,
-      ParseCount("max-running-jobs", settings.Get("max-running-jobs", "2"),
+      ParseCount("max-running-jobs", settings.Get("max-running-jobs", "16"),
                  kMaxRunningJobs));
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
   ASSIGN_OR_RETURN(

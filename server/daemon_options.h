@@ -51,7 +51,7 @@ struct DaemonOptions {
   HubOptions hub;
   uint64_t host_memory_bytes = uint64_t{8} << 30;
   int host_threads = 1;
-  int max_running_jobs = 2;
+  int max_running_jobs = 16;
   PeerChoice peers = PeerChoice::kAuto;
   // Dispatch goes before compute (server/workers/dispatch_priority.h), where
   // permitted.

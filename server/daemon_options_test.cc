@@ -33,7 +33,7 @@ TEST(DaemonOptionsTest, TheDefaultsAreTheDocumentedOnes) {
   EXPECT_EQ(options->device_count, 4);
   EXPECT_EQ(options->device_threads, 1);
   EXPECT_EQ(options->host_threads, 1);
-  EXPECT_EQ(options->max_running_jobs, 2);
+  EXPECT_EQ(options->max_running_jobs, 16);
   EXPECT_GE(options->dataset_processes, 1);
   EXPECT_LE(options->dataset_processes, 8);
   EXPECT_EQ(options->device_memory_bytes, uint64_t{1} << 30);

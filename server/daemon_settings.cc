@@ -35,8 +35,9 @@ constexpr SettingHelp kSettings[] = {
      "memory of each device"},
     {"host-memory", "BYTES", "8GiB", "the host arena: all training state"},
     {"host-threads", "N", "1", "threads of the optimizer and the reductions"},
-    {"max-running-jobs", "N", "2",
-     "jobs that share the devices at a time; others wait in QUEUED"},
+    {"max-running-jobs", "N", "16",
+     "the most jobs that share the devices at a time; before that host memory "
+     "may be taken; others wait in QUEUED"},
     {"listen", "unix:PATH", "unix socket in the XDG runtime directory",
      "the server's own socket"},
     {"listen-tls", "HOST:PORT", "none",

@@ -24,7 +24,7 @@ namespace roundhouse::wire {
 
 // At most this many slots are with one device worker at a time (running,
 // prefetched, and room for withdrawals on their way).
-inline constexpr int kMaxDispatchedSlots = 4;
+inline constexpr int kMaxDispatchedSlots = 6;
 // Device workers, the host worker and the files worker.
 inline constexpr int kMaxWorkers = 64;
 

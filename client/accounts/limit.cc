@@ -59,9 +59,10 @@ const CommandInfo& LimitCommand::info() const {
       "a limit of that kind of his own), server (all users together). Admins "
       "have\nno limits but the server's constants.\n\nLimits: "
       "calls_per_second, open_streams, queued_jobs (jobs that have not "
-      "ended),\ndisk_bytes (checkpoints and uploads), bytes_in_flight "
-      "(requests that are not\nwhole), unpacked_bytes (of an upload). Bytes "
-      "may be written 500GiB. share is no\nbound: a user or project of share 2 "
+      "ended),\nurgent_jobs (of those, with priority: urgent), disk_bytes "
+      "(checkpoints and uploads),\nbytes_in_flight (requests that are not "
+      "whole), unpacked_bytes (of an upload). Bytes\nmay be written 500GiB. "
+      "share is no\nbound: a user or project of share 2 "
       "gets twice the device time of one of share 1.",
       1,
       4};

@@ -14,7 +14,9 @@
 
 namespace roundhouse {
 
-// Added to the turns of backfill jobs: more than any job is ever served.
+// Added to the turns of normal and of backfill jobs: more than any job is ever
+// served.
+inline constexpr uint64_t kNormalTurn = uint64_t{1} << 61;
 inline constexpr uint64_t kBackfillTurn = uint64_t{1} << 62;
 
 struct SlotPlace {

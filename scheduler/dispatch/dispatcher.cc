@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <tuple>
 #include <utility>
 
 #include "absl/container/inlined_vector.h"
@@ -18,6 +19,18 @@ constexpr double kSameGuess = 1.25;
 // later fits between them.
 constexpr uint64_t kTurnGap = uint64_t{1} << 20;
 
+uint64_t FirstTurn(JobClass job_class) {
+  switch (job_class) {
+    case JobClass::kUrgent:
+      return 0;
+    case JobClass::kNormal:
+      return kNormalTurn;
+    case JobClass::kBackfill:
+      break;
+  }
+  return kBackfillTurn;
+}
+
 bool GoesBefore(const SentWork::SentSlot& a, const SentWork::SentSlot& b) {
   if (a.job_class != b.job_class) return a.job_class < b.job_class;
   return FairShares::Before(a.share, b.share);
@@ -28,6 +41,7 @@ bool GoesBefore(const SentWork::SentSlot& a, const SentWork::SentSlot& b) {
 Dispatcher::Dispatcher(const DispatcherOptions& options)
     : sent_(options),
       shares_{FairShares([this](JobId id) { return OutNs(id); }),
+              FairShares([this](JobId id) { return OutNs(id); }),
               FairShares([this](JobId id) { return OutNs(id); })} {}
 
 // --- jobs ---
@@ -35,10 +49,21 @@ Dispatcher::Dispatcher(const DispatcherOptions& options)
 void Dispatcher::AddJob(JobId job, const JobShape& shape, const JobOwner& owner,
                         JobClass job_class) {
   const bool added =
-      jobs_.try_emplace(job, JobSteps(job, shape, sent_, actions_), job_class)
+      jobs_
+          .try_emplace(job, JobSteps(job, shape, sent_, actions_), job_class,
+                       owner)
           .second;
   ROUNDHOUSE_CHECK(added) << "job " << Number(job);
   SharesOf(job_class).AddJob(job, owner);
+}
+
+void Dispatcher::SetClass(JobId id, JobClass job_class) {
+  Job& job = jobs_.at(id);
+  if (job.job_class == job_class) return;
+  SharesOf(job.job_class).RemoveJob(id);
+  job.job_class = job_class;
+  SharesOf(job_class).AddJob(id, job.owner);
+  Pump();
 }
 
 void Dispatcher::RemoveJob(JobId job) {
@@ -222,7 +247,7 @@ bool Dispatcher::SendOneSlot() {
   const bool normal_jobs =
       std::any_of(jobs_.begin(), jobs_.end(), [](const auto& entry) {
         const Job& job = entry.second;
-        return job.job_class == JobClass::kNormal && !job.steps.Idle() &&
+        return job.job_class != JobClass::kBackfill && !job.steps.Idle() &&
                !job.steps.holds_slots();
       });
   for (FairShares& shares : shares_) shares.NoteOut();
@@ -268,23 +293,23 @@ uint64_t Dispatcher::PlaceAmong(const std::vector<SentWork::SentSlot>& sent,
   }
   if (at == others.size()) {
     last_turn_ += kTurnGap;
-    return last_turn_ +
-           (slot.job_class == JobClass::kBackfill ? kBackfillTurn : 0);
+    return last_turn_ + FirstTurn(slot.job_class);
   }
   const uint64_t after =
       at == 0 ? others[0].turn - kTurnGap : others[at - 1].turn;
   return after + (others[at].turn - after) / 2;
 }
 
-// In turns: one job's long updates do not hold back another's gathers for more
-// than what is sent.
+// Urgent jobs first, then in turns: one job's long updates do not hold back
+// another's gathers for more than what is sent.
 bool Dispatcher::SendOneHostOp() {
-  absl::InlinedVector<std::pair<int64_t, JobId>, 4> by_turn;
+  absl::InlinedVector<std::tuple<bool, int64_t, JobId>, 4> by_turn;
   for (const auto& [id, job] : jobs_) {
-    by_turn.push_back({std::max(job.host_ops, host_ops_time_), id});
+    by_turn.push_back({job.job_class != JobClass::kUrgent,
+                       std::max(job.host_ops, host_ops_time_), id});
   }
   std::sort(by_turn.begin(), by_turn.end());
-  for (const auto& [host_ops, id] : by_turn) {
+  for (const auto& [later, host_ops, id] : by_turn) {
     Job& job = jobs_.at(id);
     if (!job.steps.SendHostOp()) continue;
     host_ops_time_ = host_ops;

@@ -31,12 +31,14 @@
 // jobs whose next part can be sent the one whose turn it is goes first, and a
 // device is told to compute what it has in that order.  So each gets its share
 // where all have work, and all of it where the others wait.
-// Backfill jobs come after all others, and share among themselves likewise;
-// what they have on a device does not count when slots of others are placed.
-// Their workers must compute such a slot only while no other can go on, and
-// give the device back wherever it waits, a layer at most later: it would hold
-// its device for slots behind it.  Today's workers do not know the class, so
-// the daemon has no such jobs; the simulator has.
+// Urgent jobs go before all others, and a device takes slots of theirs beyond
+// those that it has: the next one that it computes is one of theirs, if what it
+// reads is there.  Backfill jobs come after all others.  Each class shares
+// likewise; what backfill jobs have on a device does not count when slots of
+// others are placed. Their workers must compute such a slot only while no other
+// can go on, and give the device back wherever it waits, a layer at most later:
+// it would hold its device for slots behind it.  Today's workers do not know
+// the class, so the daemon has no such jobs; the simulator has.
 //
 // Slots are sent before their inputs exist: workers wait on words
 // (base/wire/words.h), and begin a slot of one job before an older one of
@@ -80,6 +82,8 @@ class Dispatcher {
   // --- jobs; the others REQUIRE: added
   void AddJob(JobId job, const JobShape& shape, const JobOwner& owner = {},
               JobClass job_class = JobClass::kNormal);
+  // Its next slots go as those of that class.
+  void SetClass(JobId job, JobClass job_class);
   // What it has with the host worker is forgotten, and its answer ignored.
   // REQUIRES: no slot of it is out.
   void RemoveJob(JobId job);
@@ -166,11 +170,14 @@ class Dispatcher {
 
  private:
   struct Job {
-    Job(JobSteps job_steps, JobClass its_class)
-        : steps(std::move(job_steps)), job_class(its_class) {}
+    Job(JobSteps job_steps, JobClass its_class, JobOwner its_owner)
+        : steps(std::move(job_steps)),
+          job_class(its_class),
+          owner(std::move(its_owner)) {}
 
     JobSteps steps;
     JobClass job_class;
+    JobOwner owner;
     // What a unit of a guess takes, once a slot has said so.
     std::optional<double> NsPerGuess() const;
     void NoteGuess(double amount, double taken_ns);
@@ -201,7 +208,7 @@ class Dispatcher {
   SentWork sent_;
   std::array<FairShares, kJobClassCount> shares_;
   // What a device was told last; there is room before the first ones.
-  uint64_t last_turn_ = uint64_t{1} << 61;
+  uint64_t last_turn_ = uint64_t{1} << 60;
   int64_t host_ops_time_ = 0;  // Job::host_ops of the last one that was sent
   std::map<JobId, Job> jobs_;
   std::vector<Action> actions_;

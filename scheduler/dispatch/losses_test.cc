@@ -175,13 +175,16 @@ TEST(LossesTest, RandomLossesNeverStopSeveralJobs) {
     World world(kShape, devices, seed * 7);
     world.report_contributions = random() % 2 == 0;
     const auto job_class = [&] {
-      return random() % 3 == 0 ? JobClass::kBackfill : JobClass::kNormal;
+      return static_cast<JobClass>(random() % kJobClassCount);
     };
     world.dispatcher().AddJob(kOther, kShape, {}, job_class());
     world.dispatcher().AddJob(JobId{3}, kShape, {}, job_class());
     std::map<uint64_t, int> left = {{1, 3}, {2, 2}, {3, 4}};
     const auto begin = [&](uint64_t job) {
       if (left[job]-- == 0) return;
+      if (random() % 4 == 0) {
+        world.dispatcher().SetClass(JobId{job}, job_class());
+      }
       StepSpec spec =
           TrainStep(1 + static_cast<int>(random() % 4), random() % 2 == 0);
       spec.plan = RandomPlan(random, 4);

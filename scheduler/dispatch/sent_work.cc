@@ -91,11 +91,14 @@ bool SentWork::Full(const Device& device, const SentSlot& slot,
   const auto of_job =
       std::count_if(device.slots.begin(), device.slots.end(),
                     [&](const SentSlot& sent) { return sent.job == slot.job; });
+  const int more =
+      slot.job_class == JobClass::kUrgent ? options_.more_urgent_slots : 0;
   if (of_job >= options_.max_job_slots ||
-      static_cast<int>(device.slots.size()) >= options_.max_device_slots) {
+      static_cast<int>(device.slots.size()) >=
+          options_.max_device_slots + more) {
     return true;
   }
-  if (slot.job_class == JobClass::kNormal || !give_way) return false;
+  if (slot.job_class != JobClass::kBackfill || !give_way) return false;
   const auto backfill = std::count_if(
       device.slots.begin(), device.slots.end(), [](const SentSlot& sent) {
         return sent.job_class == JobClass::kBackfill;

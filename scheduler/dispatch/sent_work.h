@@ -24,9 +24,11 @@ struct DispatcherOptions {
   // Slots of one job per device: one whose results go down, one that runs, one
   // whose weights go up.
   int max_job_slots = 3;
-  // Slots of all jobs per device. A worker takes kMaxDispatchedSlots
-  // (base/wire/words.h).
+  // Slots of all jobs per device, and of urgent ones beyond that: whatever the
+  // others have there, one of theirs is the next. A worker takes
+  // kMaxDispatchedSlots (base/wire/words.h).
   int max_device_slots = 4;
+  int more_urgent_slots = 2;
   int max_host_ops = 4;  // of all jobs, sent and not yet done
 };
 
@@ -37,9 +39,9 @@ struct DeviceTraits {
   int64_t memory_bytes = std::numeric_limits<int64_t>::max();
 };
 
-// A backfill job gets what the normal ones leave.
-enum class JobClass { kNormal, kBackfill };
-inline constexpr int kJobClassCount = 2;
+// Each gets what those before it leave.
+enum class JobClass { kUrgent, kNormal, kBackfill };
+inline constexpr int kJobClassCount = 3;
 
 // The cost of a slot on a device of speed 1.
 struct SlotCost {
@@ -89,8 +91,8 @@ class SentWork {
   // goes up once for all its micro-batches there) and are large enough, as far
   // as there are such; of equals the one that is free first; of those the one
   // that was sent a slot longest ago, which for equal slots and devices is the
-  // ring of RoundPipe, and for parts of a wide slot the first.  For a normal
-  // slot devices have nothing of backfill jobs.  None: no device is up, or that
+  // ring of RoundPipe, and for parts of a wide slot the first.  For a
+  // slot devices have nothing of later classes.  None: no device is up, or that
   // one has as many slots as it may; backfill slots that `give_way` leave the
   // room that a normal job may need.
   std::optional<DeviceId> Place(const SentSlot& slot, bool give_way) const;

@@ -250,6 +250,82 @@ TEST(SeveralJobsTest, TheHostWorkerServesJobsInTurns) {
   EXPECT_EQ(jobs, (std::vector<JobId>{kJob, kOther, kJob, kOther}));
 }
 
+// --- urgent ---
+
+// What was sent of each job since it was asked last.
+std::map<JobId, std::vector<RunSlotAction>> TakeSlots(Dispatcher& dispatcher) {
+  std::map<JobId, std::vector<RunSlotAction>> sent;
+  for (const Action& action : dispatcher.TakeActions()) {
+    const auto* const slot = std::get_if<RunSlotAction>(&action);
+    if (slot != nullptr) sent[slot->job].push_back(*slot);
+  }
+  return sent;
+}
+
+class UrgentTest : public testing::Test {
+ protected:
+  static constexpr JobId kThird{3};
+
+  UrgentTest() {
+    dispatcher_.HostUp();
+    dispatcher_.DeviceUp(DeviceId{0});
+    spec_.blocks = {3, 1};
+  }
+  std::map<JobId, std::vector<RunSlotAction>> Begin(
+      JobId job, JobClass job_class = JobClass::kNormal) {
+    dispatcher_.AddJob(job, kShape, {"lab", "ann"}, job_class);
+    dispatcher_.BeginStep(job, spec_);
+    return TakeSlots(dispatcher_);
+  }
+
+  Dispatcher dispatcher_{{}};
+  StepSpec spec_ = TrainStep(1, true);
+};
+
+TEST_F(UrgentTest, ItsSlotsAreNextOnADeviceThatIsFull) {
+  auto sent = Begin(kJob);
+  const size_t others = sent[kJob].size() + Begin(kOther)[kOther].size();
+  EXPECT_EQ(others, 4u);
+  auto urgent = Begin(kThird, JobClass::kUrgent);
+  ASSERT_EQ(urgent[kThird].size(), 2u);
+  EXPECT_LT(urgent[kThird].back().turn, sent[kJob].front().turn);
+  EXPECT_LT(urgent[kThird].front().turn, urgent[kThird].back().turn);
+}
+
+TEST_F(UrgentTest, ItsHostOperationsAreNext) {
+  Begin(kJob);
+  Begin(kOther);
+  Begin(kThird, JobClass::kUrgent);
+  Dispatcher later({.max_host_ops = 1});
+  later.DeviceUp(DeviceId{0});
+  for (const JobId job : {kJob, kThird}) {
+    later.AddJob(job, kShape, {},
+                 job == kThird ? JobClass::kUrgent : JobClass::kNormal);
+    later.BeginStep(job, spec_);
+  }
+  later.HostUp();
+  std::vector<JobId> jobs;
+  for (const Action& action : later.TakeActions()) {
+    const auto* const op = std::get_if<RunHostOpAction>(&action);
+    if (op != nullptr) jobs.push_back(op->job);
+  }
+  EXPECT_EQ(jobs, (std::vector<JobId>{kThird}));
+}
+
+TEST_F(UrgentTest, AJobThatBecomesUrgentIsNext) {
+  auto sent = Begin(kJob);
+  auto other = Begin(kOther);
+  ASSERT_EQ(other[kOther].size(), 1u);
+  dispatcher_.SetClass(kOther, JobClass::kUrgent);
+  auto more = TakeSlots(dispatcher_);
+  ASSERT_EQ(more[kOther].size(), 2u);
+  EXPECT_LT(more[kOther].back().turn, sent[kJob].front().turn);
+  dispatcher_.SetClass(kOther, JobClass::kNormal);
+  dispatcher_.SlotDone(sent[kJob][0].slot, 10);
+  more = TakeSlots(dispatcher_);
+  EXPECT_TRUE(more[kOther].empty());
+}
+
 // --- backfill ---
 
 // What the devices were sent of each job before any slot was done.

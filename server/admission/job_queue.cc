@@ -11,16 +11,21 @@ constexpr int kDoublings = 7;
 
 }  // namespace
 
-void JobQueue::Add(const std::string& id, absl::Time now) {
-  jobs_.push_back({id, now});
+void JobQueue::Add(const Queued& job) {
+  const auto after = std::find_if(
+      jobs_.begin(), jobs_.end(),
+      [&](const Queued& queued) { return queued.priority < job.priority; });
+  jobs_.insert(after, job);
 }
 
-void JobQueue::AddInOrder(const std::string& id, absl::Time now) {
+void JobQueue::AddInOrder(const Queued& job) {
   const auto later =
       std::find_if(jobs_.begin(), jobs_.end(), [&](const Queued& queued) {
-        return JobNumber(queued.id) > JobNumber(id);
+        return queued.priority < job.priority ||
+               (queued.priority == job.priority &&
+                JobNumber(queued.id) > JobNumber(job.id));
       });
-  jobs_.insert(later, {id, now});
+  jobs_.insert(later, job);
 }
 
 JobQueue::Queued JobQueue::TakeFront() {

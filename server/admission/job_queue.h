@@ -1,4 +1,5 @@
-// Jobs that wait to run, first come first served, and those that could not be
+// Jobs that wait to run, urgent ones first, else first come first served, and
+// those that could not be
 // taken up for want of room on the disk and are tried again.
 //
 // A plain container; runs on the event loop's thread.
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "server/spec/spec.h"
 
 namespace roundhouse {
 
@@ -24,15 +26,17 @@ class JobQueue {
   struct Queued {
     std::string id;
     absl::Time since;
+    Priority priority = Priority::kNormal;
   };
 
   bool empty() const { return jobs_.empty(); }
   const Queued& front() const { return jobs_.front(); }
   const std::deque<Queued>& jobs() const { return jobs_; }
 
-  void Add(const std::string& id, absl::Time now);
-  // Before those with later ids: it came before they did.
-  void AddInOrder(const std::string& id, absl::Time now);
+  // Behind those of its priority.
+  void Add(const Queued& job);
+  // Among those of its priority before later ids: it came before they did.
+  void AddInOrder(const Queued& job);
   Queued TakeFront();
   // It could not be started just now.
   void PutBack(const Queued& job) { jobs_.push_front(job); }

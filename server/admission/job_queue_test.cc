@@ -20,10 +20,10 @@ using Strings = std::vector<std::string>;
 
 TEST(JobQueueTest, JobsComeInTheirOrderAndOneThatWaitedLongerGoesBetween) {
   JobQueue queue;
-  queue.Add("job-7", kNow);
-  queue.Add("job-12", kNow);
-  queue.AddInOrder("job-9", kNow);
-  queue.AddInOrder("job-13", kNow);
+  queue.Add({"job-7", kNow});
+  queue.Add({"job-12", kNow});
+  queue.AddInOrder({"job-9", kNow});
+  queue.AddInOrder({"job-13", kNow});
   EXPECT_EQ(Ids(queue), (Strings{"job-7", "job-9", "job-12", "job-13"}));
   const JobQueue::Queued first = queue.TakeFront();
   EXPECT_EQ(first.id, "job-7");
@@ -31,6 +31,16 @@ TEST(JobQueueTest, JobsComeInTheirOrderAndOneThatWaitedLongerGoesBetween) {
   queue.PutBack(first);
   queue.Remove("job-9");
   EXPECT_EQ(Ids(queue), (Strings{"job-7", "job-12", "job-13"}));
+}
+
+TEST(JobQueueTest, UrgentJobsGoFirst) {
+  JobQueue queue;
+  queue.Add({"job-7", kNow});
+  queue.Add({"job-8", kNow, Priority::kUrgent});
+  queue.Add({"job-9", kNow, Priority::kUrgent});
+  queue.AddInOrder({"job-3", kNow, Priority::kUrgent});
+  queue.AddInOrder({"job-2", kNow});
+  EXPECT_EQ(Ids(queue), (Strings{"job-3", "job-8", "job-9", "job-2", "job-7"}));
 }
 
 TEST(JobQueueTest, EachTryForRoomComesTwiceAsLateUpToALimit) {

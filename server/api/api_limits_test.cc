@@ -230,6 +230,7 @@ TEST_F(ApiLimitsTest, LimitsAreSetListedAndRemoved) {
       "everybody calls_per_second 1000 built in\n"
       "everybody open_streams 100 built in\n"
       "everybody bytes_in_flight 8388608 built in\n"
+      "everybody urgent_jobs 0 built in\n"
       "everybody share 1 built in\n";
   EXPECT_EQ(list(), constants);
   MustCreate();

@@ -39,7 +39,10 @@ absl::StatusOr<SubmitResult> FakeEngine::Submit(const SubmitRequest& request) {
                                    .principal = request.caller.principal,
                                    .owner = request.caller.owner(),
                                    .project = request.project,
-                                   .may_be_made = request.may_be_made}));
+                                   .may_be_made = [&](Database* db) {
+                                     return request.may_be_made(db,
+                                                                spec.priority);
+                                   }}));
   return SubmitResult{std::move(job), file.warnings()};
 }
 

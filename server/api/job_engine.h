@@ -19,6 +19,7 @@
 #include "server/dataset/dataset_inspector.h"
 #include "server/observe/device_info.h"
 #include "server/observe/trace.h"
+#include "server/spec/spec.h"
 #include "server/store/store_records.h"
 #include "server/weights/export_task.h"
 
@@ -33,9 +34,8 @@ struct SubmitRequest {
   Caller caller;           // who asks, and whose the job is
   std::string project = kDefaultProject;
   // As NewJob::may_be_made.
-  std::function<absl::Status(Database*)> may_be_made = [](Database*) {
-    return absl::OkStatus();
-  };
+  std::function<absl::Status(Database*, Priority)> may_be_made =
+      [](Database*, Priority) { return absl::OkStatus(); };
   // By paths in the text: names of what was uploaded for them.
   std::map<std::string, std::string> uploaded = {};
 };

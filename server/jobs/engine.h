@@ -9,11 +9,11 @@
 //   delete    removal/disk_keeper, which asks whether a job is over
 //   tell      transitions, job_log, status_publisher
 //
-// Jobs start first come first served: the first of the queue waits until fewer
-// than max_running_jobs run and what it needs of host memory is free, and those
-// behind it wait with it.  With no job running it starts, and fails if its
-// memory is not there.  One that is PAUSED with its memory leaves its place to
-// another.
+// Urgent jobs start first, others first come first served: the first of the
+// queue waits until what it needs of host memory is free and fewer than
+// max_running_jobs run, and those behind it wait with it.  With no job running
+// it starts, and fails if its memory is not there.  One that is PAUSED with its
+// memory leaves its place to another.
 //
 // What the store must know goes through one door (transitions.h).  While the
 // disk's reserve is given up no job is taken or started; reads are answered.
@@ -73,7 +73,7 @@ struct EngineOptions {
   double link_gbps = 0;  // of each device's link; 0: not known
   PeerGroup::Options peers;
   std::string metrics_address;
-  int max_running_jobs = 2;
+  int max_running_jobs = 16;
   StatusBoard* status = nullptr;     // null: nobody looks; outlives the engine
   TimingLog* samples = nullptr;      // test only; outlives the engine
   const Uploads* uploads = nullptr;  // null: there are none; outlives it
@@ -194,6 +194,8 @@ class Engine final : public JobEngine {
 
   // engine_start.cc
   void Enqueue(const std::string& id);
+  // What the queue has of it.
+  JobQueue::Queued QueuedNow(const std::string& id) const;
   void Forget(const std::string& id);
   void StartNext();
   void StartFromQueue();

@@ -122,7 +122,7 @@ bool Engine::QueueIfRoom(const std::string& id) {
   }
   RH_LOG(kInfo) << id << ": there is room again";
   if (!transitions_.Ask(id, JobState::kQueued, {}).ok()) return false;
-  queue_.Add(id, world_.loop.clock().WallTime());
+  queue_.Add(QueuedNow(id));
   start_later_ = true;
   UpdateCounts();
   status_.HideEnded(id);

@@ -26,8 +26,17 @@ void Engine::Forget(const std::string& id) {
   admission_->admitted().Forget(id);
 }
 
+JobQueue::Queued Engine::QueuedNow(const std::string& id) const {
+  JobQueue::Queued queued{.id = id, .since = world_.loop.clock().WallTime()};
+  const auto job = world_.store.Get(id);
+  if (!job.ok()) return queued;  // it fails as it starts
+  const auto spec = ResolvedSpec::FromJson(job->resolved);
+  if (spec.ok()) queued.priority = spec->spec().priority;
+  return queued;
+}
+
 void Engine::Enqueue(const std::string& id) {
-  queue_.Add(id, world_.loop.clock().WallTime());
+  queue_.Add(QueuedNow(id));
   status_.HideEnded(id);
   UpdateCounts();
   StartNext();

@@ -90,7 +90,7 @@ void Engine::TakeUp(const JobRecord& job) {
                "the daemon stopped; goes on from its last checkpoint");
       break;
     case JobState::kQueued:
-      queue_.Add(job.id, world_.loop.clock().WallTime());
+      queue_.Add(QueuedNow(job.id));
       break;
     case JobState::kPaused:
       if (!job.progress.memory_kept) {
@@ -118,7 +118,7 @@ void Engine::TakeUp(const JobRecord& job) {
 
 // It came before those that were queued since.
 void Engine::QueueAgain(const std::string& id) {
-  queue_.AddInOrder(id, world_.loop.clock().WallTime());
+  queue_.AddInOrder(QueuedNow(id));
   UpdateCounts();
   StartNext();
 }

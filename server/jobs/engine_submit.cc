@@ -66,7 +66,7 @@ absl::StatusOr<SubmitResult> Engine::Submit(const SubmitRequest& request) {
   job.owner = request.caller.owner();
   job.project = request.project;
   job.may_be_made = [&, this](Database* db) -> absl::Status {
-    RETURN_IF_ERROR(request.may_be_made(db));
+    RETURN_IF_ERROR(request.may_be_made(db, checked->spec.spec().priority));
     RETURN_IF_ERROR(remover_.use().CheckThere(db, job.resolved));
     if (options_.uploads == nullptr) return absl::OkStatus();
     return options_.uploads->CheckThere(db, job.resolved);

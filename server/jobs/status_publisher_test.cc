@@ -30,7 +30,7 @@ class StatusPublisherTest : public testing::Test {
 };
 
 TEST_F(StatusPublisherTest, ShowsTheQueueAndWhatHasEnded) {
-  queue_.Add("job-4", absl::Now());
+  queue_.Add({"job-4", absl::Now()});
   publisher_.ShowEnded("job-1", -1, JobState::kFailed,
                        JobReason::kInvalidModel);
   publisher_.ShowEnded("job-2", 0, JobState::kRunning, JobReason::kNone);

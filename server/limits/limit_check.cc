@@ -28,6 +28,13 @@ absl::StatusOr<int64_t> JobsNotEnded(Database* db, const Counted& counted) {
   return QueryCounted(db, sql, counted);
 }
 
+absl::StatusOr<int64_t> UrgentJobs(Database* db, const Counted& counted) {
+  static const std::string& sql = *new std::string(
+      absl::StrCat("SELECT count(*) FROM jobs WHERE state IN (", LiveStates(),
+                   ") AND json_extract(resolved, '$.priority') = 'urgent'"));
+  return QueryCounted(db, sql, counted);
+}
+
 absl::StatusOr<int64_t> BytesOfCheckpoints(Database* db,
                                            const Counted& counted) {
   return QueryCounted(db,
@@ -164,18 +171,34 @@ absl::Status LimitCheck::CheckBytes(Database* db, const HoldingRows& holding,
   return absl::OkStatus();
 }
 
-LimitCheck::MayInsert LimitCheck::MayAddJob(const Caller& caller,
-                                            const std::string& project) const {
-  return [this, jobs = Holding(caller, project, Limit::kQueuedJobs),
+LimitCheck::MayInsertJob LimitCheck::MayAddJob(
+    const Caller& caller, const std::string& project) const {
+  HoldingRows urgent = Holding(caller, project, Limit::kUrgentJobs);
+  if (!caller.admin && !OfCaller(caller, Limit::kUrgentJobs).has_value()) {
+    urgent.push_back({{.subject = absl::StrCat("user:", caller.user),
+                       .value = *InfoOf(Limit::kUrgentJobs).built_in},
+                      {.owner = caller.owner()}});
+  }
+  return [this, urgent, jobs = Holding(caller, project, Limit::kQueuedJobs),
           room = Holding(caller, project, Limit::kDiskBytes)](
-             Database* db) -> absl::Status {
-    for (const auto& [limit, counted] : jobs) {
-      ASSIGN_OR_RETURN(const int64_t used, JobsNotEnded(db, counted));
-      if (used < limit.value) continue;
-      return Reached(limit, Limit::kQueuedJobs, used, 1);
+             Database* db, Priority priority) -> absl::Status {
+    RETURN_IF_ERROR(CheckJobs(db, Limit::kQueuedJobs, jobs));
+    if (priority == Priority::kUrgent) {
+      RETURN_IF_ERROR(CheckJobs(db, Limit::kUrgentJobs, urgent));
     }
     return CheckBytes(db, room, 1);
   };
+}
+
+absl::Status LimitCheck::CheckJobs(Database* db, Limit name,
+                                   const HoldingRows& holding) {
+  for (const auto& [limit, counted] : holding) {
+    ASSIGN_OR_RETURN(const int64_t used, name == Limit::kUrgentJobs
+                                             ? UrgentJobs(db, counted)
+                                             : JobsNotEnded(db, counted));
+    if (used >= limit.value) return Reached(limit, name, used, 1);
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::optional<int64_t>> LimitCheck::Used(
@@ -185,10 +208,15 @@ absl::StatusOr<std::optional<int64_t>> LimitCheck::Used(
     MutexLock lock(mutex_);
     return Streams(counted);
   }
-  if (limit != Limit::kQueuedJobs && limit != Limit::kDiskBytes) return used;
+  if (limit != Limit::kQueuedJobs && limit != Limit::kUrgentJobs &&
+      limit != Limit::kDiskBytes) {
+    return used;
+  }
   RETURN_IF_ERROR(store_->ReadWith([&](Database* db) -> absl::Status {
-    if (limit == Limit::kQueuedJobs) {
-      ASSIGN_OR_RETURN(used, JobsNotEnded(db, counted));
+    if (limit != Limit::kDiskBytes) {
+      ASSIGN_OR_RETURN(used, limit == Limit::kUrgentJobs
+                                 ? UrgentJobs(db, counted)
+                                 : JobsNotEnded(db, counted));
       return absl::OkStatus();
     }
     ASSIGN_OR_RETURN(const int64_t checkpoints,

@@ -26,6 +26,7 @@
 #include "server/access/caller.h"
 #include "server/door/token_bucket.h"
 #include "server/limits/limit_table.h"
+#include "server/spec/spec.h"
 #include "server/store/store.h"
 
 namespace roundhouse {
@@ -70,8 +71,10 @@ class LimitCheck {
   absl::Status CheckRoom(const Caller& caller, const std::string& project,
                          int64_t bytes) const;
   // For the transaction that adds a job: one more that has not ended, of
-  // whoever has room left.
-  MayInsert MayAddJob(const Caller& caller, const std::string& project) const;
+  // whoever has room left, and who may have urgent ones if it is.
+  using MayInsertJob = std::function<absl::Status(Database*, Priority)>;
+  MayInsertJob MayAddJob(const Caller& caller,
+                         const std::string& project) const;
   // A value that is not counted here, as unpacked_bytes; nullopt: none.
   std::optional<LimitRows::Found> OfCaller(const Caller& caller,
                                            Limit limit) const;
@@ -95,6 +98,8 @@ class LimitCheck {
   using HoldingRows = std::vector<std::pair<LimitRows::Found, Counted>>;
   HoldingRows Holding(const Caller& caller, const std::string& project,
                       Limit limit) const;
+  static absl::Status CheckJobs(Database* db, Limit name,
+                                const HoldingRows& holding);
   absl::Status CheckBytes(Database* db, const HoldingRows& holding,
                           int64_t bytes) const;
   void CloseStream(const std::string& owner);

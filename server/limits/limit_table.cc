@@ -38,8 +38,10 @@ constexpr LimitInfo kInfos[kLimits] = {
      8 << 20, "bytes of requests that are not whole"},
     {Limit::kUnpackedBytes, "unpacked_bytes", LimitScope::kUsers, std::nullopt,
      kAny, "bytes of one upload once unpacked"},
+    {Limit::kUrgentJobs, "urgent_jobs", LimitScope::kUsersAndProjects, 0, kAny,
+     "urgent jobs that have not ended", false},
     {Limit::kShare, "share", LimitScope::kShares, 1, kMostShare,
-     "parts of the device time"},
+     "parts of the device time", false},
 };
 
 std::string Quoted(const std::string& text) {
@@ -82,7 +84,7 @@ absl::Status CheckValue(const LimitSubject& subject, const LimitInfo& info,
                       absl::StrCat("a share is from 1 to ", info.most));
   }
   // What holds for everybody is in force already.
-  const int64_t most = subject.text == kServer
+  const int64_t most = subject.text == kServer || !info.always_holds
                            ? info.most
                            : std::min(info.most, info.built_in.value_or(kAny));
   if (value >= 0 && value <= most) return absl::OkStatus();

@@ -45,9 +45,10 @@ enum class Limit {
   kDiskBytes,
   kBytesInFlight,
   kUnpackedBytes,
+  kUrgentJobs,
   kShare,
 };
-inline constexpr int kLimits = 7;
+inline constexpr int kLimits = 8;
 
 // Which subjects, beside users and everybody, a limit may have.
 enum class LimitScope {
@@ -65,6 +66,8 @@ struct LimitInfo {
   std::optional<int64_t> built_in;
   int64_t most;         // no row has more
   const char* meaning;  // "jobs that have not ended"
+  // The constant holds whatever rows say; else a row counts in its place.
+  bool always_holds = true;
 };
 // A share is no bound: it is the weight with which device time is shared, from
 // 1 to this, and holds for admins, too.

@@ -48,12 +48,18 @@ class LimitsTest : public testing::Test {
             .projects = {{"vision", Role::kMember}}};
   }
   absl::Status AddJob(const Caller& caller,
-                      const std::string& project = "vision") {
+                      const std::string& project = "vision",
+                      Priority priority = Priority::kNormal) {
+    const bool urgent = priority == Priority::kUrgent;
     return store_
         ->Create({.text = "t",
+                  .resolved = urgent ? R"({"priority": "urgent"})" : "{}",
                   .owner = caller.owner(),
                   .project = project,
-                  .may_be_made = check_->MayAddJob(caller, project)})
+                  .may_be_made =
+                      [&](Database* db) {
+                        return check_->MayAddJob(caller, project)(db, priority);
+                      }})
         .status();
   }
 
@@ -174,6 +180,34 @@ TEST_F(LimitsTest, JobsOfAUserAndOfAProject) {
   EXPECT_FALSE(AddJob(anna).ok());
   EXPECT_EQ(*check_->Used(Limit::kQueuedJobs, {.owner = "anna"}), 2);
   EXPECT_EQ(*check_->Used(Limit::kQueuedJobs, {}), 4);
+}
+
+TEST_F(LimitsTest, UrgentJobsAreARight) {
+  const auto add = [this](const Caller& caller) {
+    return AddJob(caller, "vision", Priority::kUrgent);
+  };
+  EXPECT_TRUE(add({.admin = true}).ok());
+  const absl::Status refused = add(Member("anna"));
+  EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
+  EXPECT_TRUE(absl::StrContains(
+      std::string(refused.message()),
+      "urgent_jobs of user:anna is 0, and there are 0 urgent jobs that have "
+      "not ended; an admin changes it with: roundhouse limit set user:anna "
+      "urgent_jobs VALUE"))
+      << refused;
+  EXPECT_TRUE(AddJob(Member("anna")).ok());
+  ASSERT_TRUE(Set("user:anna", "urgent_jobs", 2).ok());
+  EXPECT_TRUE(add(Member("anna")).ok());
+  ASSERT_TRUE(Set("project:vision", "urgent_jobs", 2).ok());
+  EXPECT_FALSE(add(Member("anna")).ok());  // the admin's counts there
+  ASSERT_TRUE(table_->Remove("project:vision", "urgent_jobs").ok());
+  EXPECT_TRUE(add(Member("anna")).ok());
+  EXPECT_FALSE(add(Member("anna")).ok());
+  EXPECT_FALSE(add(Member("otto")).ok());
+  ASSERT_TRUE(Set("everybody", "urgent_jobs", 1).ok());
+  EXPECT_TRUE(add(Member("otto")).ok());
+  EXPECT_FALSE(add(Member("otto")).ok());
+  EXPECT_EQ(**check_->Used(Limit::kUrgentJobs, {.owner = "anna"}), 2);
 }
 
 TEST_F(LimitsTest, BytesOfCheckpointsAndWhatElseIsKept) {

@@ -35,7 +35,9 @@ JobRunner::JobRunner(const Surroundings& around, RunnerOptions options,
       best_({background_, loader_, evaluations_, history_, marks_, events_},
             options_, BestModelCalls()),
       book_({around.pool, around.dispatch, memory_, telemetry, *this}, id(),
-            options_.owner),
+            options_.owner,
+            spec().priority == Priority::kUrgent ? JobClass::kUrgent
+                                                 : JobClass::kNormal),
       background_(around.loop, Background::Thread::kOwn,
                   [this] { AfterQuiet(); }) {}
 

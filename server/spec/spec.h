@@ -98,6 +98,9 @@ struct ExplicitPlan {
   bool operator==(const ExplicitPlan&) const = default;
 };
 
+// kUrgent: goes before all others, where its owner may say so.
+enum class Priority { kNormal, kUrgent };
+
 // kAsync: a step reads the weights that the update before the last one left, so
 // that updates run under the next step.
 enum class OptimizerMode { kSync, kAsync };
@@ -170,7 +173,8 @@ struct JobSpec {
   int64_t early_stopping_patience = 0;  // evaluations; 0: off
   GradientCheckpointing gradient_checkpointing = GradientCheckpointing::kAuto;
   std::optional<Determinism> determinism;  // empty: as the devices have it
-  std::string output_name;                 // "": the job's id
+  Priority priority = Priority::kNormal;
+  std::string output_name;  // "": the job's id
   std::vector<std::pair<std::string, std::string>> metadata;
   std::optional<ExplicitPlan> plan;
 

@@ -255,14 +255,16 @@ void AddOutputs(std::vector<SpecFieldRow>* rows) {
   rows->push_back(Integer(
       &J::early_stopping_patience, {0, 1000000},
       {"early_stopping_patience", "integer", "evaluations (0: off)", "0"}));
+  rows->push_back(OneOf<Priority>(
+      &J::priority,
+      {{"normal", Priority::kNormal}, {"urgent", Priority::kUrgent}},
+      {{"backfill", "jobs that fill bubbles"}},
+      {"priority", "normal, urgent", "-", "normal"}));
   rows->push_back(
       OutputNameRow({"output_name", "text", "-", "the job's id", {"suffix"}}));
   rows->push_back(MetadataRow({"metadata", "mapping", "-", "empty"}));
   rows->push_back(Reserved(
       "", {"resources", "reserved", "-", "none", {}, "sharing between jobs"}));
-  rows->push_back(Reserved(
-      "normal",
-      {"priority", "normal", "-", "normal", {}, "sharing between jobs"}));
   rows->push_back(Reserved(
       "", {"max_runtime", "reserved", "-", "none", {}, "run-time limits"}));
   rows->push_back(

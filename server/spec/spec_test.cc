@@ -209,7 +209,7 @@ TEST(SpecTest, AnAsynchronousOptimizerHasNoLossScale) {
 
 TEST(SpecTest, LaterPartsAreRefusedByNameAndNeverIgnored) {
   for (const char* text :
-       {"objective: dpo", "priority: urgent", "resources: {max_devices: 1}",
+       {"objective: dpo", "priority: backfill", "resources: {max_devices: 1}",
         "max_runtime: 1h", "retry: 2", "lr_scheduler_type: polynomial",
         "optim: lion"}) {
     const auto result = With(text);
@@ -685,7 +685,7 @@ TEST(ResolvedSpecTest, JsonIsAJobFileThatResolvesToItself) {
         "gradient_groups: 8\nplan: {forward: [[0,2]], backward: [[3,4],[0,2]], "
         "forward_width: 8, backward_width: [[3,5],[8]]}",
         "method: lora", "packing: true\ntruncation: drop",
-        "determinism: fast\nbf16: true",
+        "determinism: fast\nbf16: true", "priority: urgent",
         "method: lora\nlora_r: 3\nlora_alpha: 0.1\nlora_dropout: 0.05\n"
         "target_modules: [k_proj, up_proj]\nadapter_name_or_path: a"}) {
     const auto spec = With(more);

@@ -20,9 +20,9 @@ DispatchLoop::DispatchLoop(EventLoop& loop, WorkerPool& pool,
   });
 }
 
-void DispatchLoop::Add(JobId id, const JobShape& shape, const JobOwner& owner,
+void DispatchLoop::Add(JobId id, const JobShape& shape, const Claim& claim,
                        Job* job) {
-  dispatcher_.AddJob(id, shape, owner);
+  dispatcher_.AddJob(id, shape, claim.owner, claim.job_class);
   jobs_[id] = job;
 }
 

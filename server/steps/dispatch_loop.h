@@ -49,8 +49,13 @@ class DispatchLoop {
   Dispatcher& dispatcher() { return dispatcher_; }
   const Dispatcher& dispatcher() const { return dispatcher_; }
 
+  // What the job gets of the devices.
+  struct Claim {
+    JobOwner owner;
+    JobClass job_class = JobClass::kNormal;
+  };
   // `job` outlives its being here.
-  void Add(JobId id, const JobShape& shape, const JobOwner& owner, Job* job);
+  void Add(JobId id, const JobShape& shape, const Claim& claim, Job* job);
   // Its actions that are not carried out yet are dropped.
   // REQUIRES: Dispatcher::RemoveJob's.
   void Remove(JobId id);

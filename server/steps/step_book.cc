@@ -10,10 +10,12 @@
 
 namespace roundhouse {
 
-StepBook::StepBook(const Surroundings& around, JobId job, const JobOwner& owner)
+StepBook::StepBook(const Surroundings& around, JobId job, const JobOwner& owner,
+                   JobClass job_class)
     : around_(around),
       job_(job),
       owner_(owner),
+      job_class_(job_class),
       wide_sums_(around.pool, around.dispatch) {}
 
 StepBook::~StepBook() {
@@ -29,7 +31,8 @@ void StepBook::Configure(WorkerId worker) {
 }
 
 void StepBook::Open(StepMeasures& measures) {
-  around_.dispatch.Add(job_, around_.memory.Shape(), owner_, this);
+  around_.dispatch.Add(job_, around_.memory.Shape(), {owner_, job_class_},
+                       this);
   measures_ = &measures;
 }
 

@@ -62,7 +62,8 @@ class StepBook final : private DispatchLoop::Job, private ReplyHandler {
     Owner& owner;
   };
 
-  StepBook(const Surroundings& around, JobId job, const JobOwner& owner = {});
+  StepBook(const Surroundings& around, JobId job, const JobOwner& owner = {},
+           JobClass job_class = JobClass::kNormal);
   ~StepBook() override;
   StepBook(const StepBook&) = delete;
   StepBook& operator=(const StepBook&) = delete;
@@ -140,6 +141,7 @@ class StepBook final : private DispatchLoop::Job, private ReplyHandler {
   const Surroundings around_;
   const JobId job_;
   const JobOwner owner_;
+  const JobClass job_class_;
   StepMeasures* measures_ = nullptr;     // null: the dispatcher has no job
   std::map<uint64_t, StepEntry> steps_;  // by the dispatcher's step number
   std::map<SlotId, OutSlot> out_slots_;

@@ -143,7 +143,7 @@ class SeveralJobsTest(unittest.TestCase):
         self.check_same(daemon, {"full": other})
 
     def test_a_third_waits_and_starts_when_one_ends(self):
-        daemon = self.daemon()
+        daemon = self.daemon(max_running_jobs=2)
         running = [daemon.submit({**FULL, "max_steps": 1_000_000})
                    for _ in range(2)]
         for job in running:
@@ -156,6 +156,21 @@ class SeveralJobsTest(unittest.TestCase):
         daemon.client("cancel", running[0])
         self.check_same(daemon, {"lora": third})
         self.assertEqual(daemon.job(running[1])["state"], "RUNNING")
+
+    def test_an_urgent_job_starts_before_those_that_wait(self):
+        daemon = self.daemon(max_running_jobs=1)
+        first = daemon.submit({**FULL, "max_steps": 1_000_000})
+        self.wait_step(daemon, first, 1)
+        waiting = daemon.submit(FULL)
+        self.wait_state(daemon, waiting, "QUEUED")
+        urgent = daemon.submit({**FULL, "priority": "urgent"})
+        self.wait_state(daemon, urgent, "QUEUED")
+        daemon.client("cancel", first)
+        self.check_same(daemon, {"full": urgent})
+        daemon.wait(waiting)
+        self.assertGreater(daemon.job(waiting)["start_time"],
+                           daemon.job(urgent)["start_time"])
+        self.check_same(daemon, {"full": waiting})
 
     def test_a_job_waits_for_host_memory_that_others_have(self):
         # One takes some 3 MiB of state and buffers, all of it at once.

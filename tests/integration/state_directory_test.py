@@ -21,7 +21,7 @@ class StateDirectoryTest(unittest.TestCase):
         self.scratch = self.enterContext(harness.Scratch())
         self.scratch.make_model("model")
         self.scratch.make_data("train.jsonl", count=8)
-        self.daemon = self.scratch.daemon()
+        self.daemon = self.scratch.daemon(max_running_jobs=2)
         self.daemon.start()
 
     def submit_is_refused(self):

@@ -205,7 +205,8 @@ void History::Submit() {
   const int64_t steps = 1 + static_cast<int64_t>(Draw(8));
   request.text = absl::StrCat(kJob, "max_steps: ", steps,
                               "\nmicro_batch_size: ", 1 + Draw(2),
-                              "\nsave_steps: ", 1 + Draw(6), "\n");
+                              "\nsave_steps: ", 1 + Draw(6),
+                              Chance(20) ? "\npriority: urgent\n" : "\n");
   request.file_name = "job.yaml";
   request.caller.admin = true;
   request.caller.user = absl::StrCat("user", Draw(4));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <random>
 #include <string>
 #include <utility>
@@ -33,6 +34,10 @@ class SharesTest : public testing::Test {
     options.root = root_;
     options.workers.device_count = devices;
     options.workers.seed = seed;
+    options.workers.begins = [this](const Order& order) {
+      const auto* const slot = std::get_if<wire::RunSlot>(&order.body);
+      if (slot != nullptr) begun_.try_emplace(slot->job, server_->now());
+    };
     options.workers.done = [this](const Order& order, absl::Duration time) {
       const auto* const slot = std::get_if<wire::RunSlot>(&order.body);
       if (slot == nullptr) return;
@@ -46,12 +51,13 @@ class SharesTest : public testing::Test {
     server_->Start();
   }
 
-  void Submit(const std::string& user) {
+  void Submit(const std::string& user, const std::string& more = "") {
     SubmitRequest request;
     request.text =
         "model_name_or_path: m\nmodel_init: random\ndataset: d.jsonl\n"
         "max_length: 8\nbatch_size: 4\nmicro_batch_size: 1\n"
-        "max_steps: 100000\nsave_steps: 100000\n";
+        "max_steps: 100000\nsave_steps: 100000\n" +
+        more;
     request.file_name = "job.yaml";
     request.caller = {.principal = "user:" + user, .user = user, .admin = true};
     const auto made = server_->Call<absl::StatusOr<SubmitResult>>(
@@ -66,6 +72,7 @@ class SharesTest : public testing::Test {
 
   std::string root_;
   std::map<uint64_t, std::string> owners_;
+  std::map<uint64_t, absl::Time> begun_;  // a job's first slot
   std::map<std::string, absl::Duration> computed_;
   absl::Duration longest_;
   std::unique_ptr<SimServer> server_;
@@ -108,6 +115,37 @@ TEST_F(SharesTest, UsersWithAnyNumberOfJobsShareByWeight) {
     server_.reset();
     std::filesystem::remove_all(root_ + "/state");
   }
+}
+
+// From the moment at which it runs to its first slot, whatever the devices
+// have.
+TEST_F(SharesTest, AnUrgentJobWaitsForOneSlotAtMost) {
+  absl::Duration most_beyond, longest;
+  for (uint64_t seed = 1; seed <= 30; ++seed) {
+    std::mt19937_64 random(seed);
+    StartServer(static_cast<int>(1 + random() % 4), seed);
+    begun_.clear();
+    for (uint64_t job = 4 + random() % 5; job > 0; --job) Submit("ann");
+    Pass(absl::Seconds(30) + absl::Milliseconds(random() % 1000));
+    Submit("bob", "priority: urgent\n");
+    const uint64_t urgent = owners_.rbegin()->first;
+    std::optional<absl::Time> runs;
+    const std::string id = NameOfJob(static_cast<int64_t>(urgent));
+    server_->RunFor(absl::Seconds(20), [&] {
+      if (runs.has_value()) return;
+      const auto job = server_->store().Get(id);
+      if (job->state == JobState::kRunning) runs = server_->now();
+    });
+    ASSERT_TRUE(runs.has_value()) << "seed " << seed;
+    const absl::Duration waited = begun_.at(urgent) - *runs;
+    EXPECT_LE(waited, longest_ + absl::Milliseconds(15)) << "seed " << seed;
+    most_beyond = std::max(most_beyond, waited - longest_);
+    longest = std::max(longest, longest_);
+    server_.reset();
+    std::filesystem::remove_all(root_ + "/state");
+  }
+  std::cout << "at most " << most_beyond << " beyond the longest slot; slots "
+            << "take up to " << longest << "\n";
 }
 
 }  // namespace

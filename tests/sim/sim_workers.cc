@@ -101,6 +101,14 @@ uint64_t SimWorkers::Send(WorkerId id, wire::Body body, ReplyHandler* handler) {
   if (std::holds_alternative<wire::ReleaseJob>(body)) return attempt;
   if (handler != nullptr) worker.replies.Expect(attempt, handler);
   worker.waiting.push_back({id, attempt, std::move(body)});
+  if (worker.info.role == WorkerRole::kDevice) {
+    const auto slots = std::count_if(
+        worker.waiting.begin(), worker.waiting.end(), [](const Order& order) {
+          return std::holds_alternative<wire::RunSlot>(order.body);
+        });
+    ROUNDHOUSE_CHECK(slots + (worker.running.has_value() ? 1 : 0) <=
+                     wire::kMaxDispatchedSlots);
+  }
   GoOnLater(id, kLatency);
   return attempt;
 }
