@@ -303,16 +303,19 @@ uint64_t Dispatcher::PlaceAmong(const std::vector<SentWork::SentSlot>& sent,
 // Urgent jobs first, then in turns: one job's long updates do not hold back
 // another's gathers for more than what is sent.
 bool Dispatcher::SendOneHostOp() {
+  const auto time_of = [this](const Job& job) -> int64_t& {
+    return host_ops_time_[job.job_class == JobClass::kUrgent ? 1 : 0];
+  };
   absl::InlinedVector<std::tuple<bool, int64_t, JobId>, 4> by_turn;
   for (const auto& [id, job] : jobs_) {
     by_turn.push_back({job.job_class != JobClass::kUrgent,
-                       std::max(job.host_ops, host_ops_time_), id});
+                       std::max(job.host_ops, time_of(job)), id});
   }
   std::sort(by_turn.begin(), by_turn.end());
   for (const auto& [later, host_ops, id] : by_turn) {
     Job& job = jobs_.at(id);
     if (!job.steps.SendHostOp()) continue;
-    host_ops_time_ = host_ops;
+    time_of(job) = host_ops;
     job.host_ops = host_ops + 1;
     return true;
   }

@@ -209,7 +209,9 @@ class Dispatcher {
   std::array<FairShares, kJobClassCount> shares_;
   // What a device was told last; there is room before the first ones.
   uint64_t last_turn_ = uint64_t{1} << 60;
-  int64_t host_ops_time_ = 0;  // Job::host_ops of the last one that was sent
+  // Job::host_ops of the last one that was sent, of jobs that are not urgent
+  // and of those that are.
+  std::array<int64_t, 2> host_ops_time_ = {};
   std::map<JobId, Job> jobs_;
   std::vector<Action> actions_;
 };

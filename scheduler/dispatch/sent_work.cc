@@ -88,21 +88,27 @@ bool SentWork::HasPartBefore(const Device& device, const SentSlot& slot) {
 
 bool SentWork::Full(const Device& device, const SentSlot& slot,
                     bool give_way) const {
-  const auto of_job =
-      std::count_if(device.slots.begin(), device.slots.end(),
-                    [&](const SentSlot& sent) { return sent.job == slot.job; });
-  const int more =
-      slot.job_class == JobClass::kUrgent ? options_.more_urgent_slots : 0;
-  if (of_job >= options_.max_job_slots ||
-      static_cast<int>(device.slots.size()) >=
-          options_.max_device_slots + more) {
+  const auto count = [&device](const auto& of) {
+    return static_cast<int>(
+        std::count_if(device.slots.begin(), device.slots.end(), of));
+  };
+  const int all = static_cast<int>(device.slots.size());
+  const int urgent = count(
+      [](const SentSlot& sent) { return sent.job_class == JobClass::kUrgent; });
+  const int most = options_.max_device_slots + options_.more_urgent_slots;
+  // Each leave room for one of the others.
+  const bool room = slot.job_class == JobClass::kUrgent
+                        ? urgent < most - 1
+                        : all - urgent < options_.max_device_slots;
+  if (!room || all >= most || count([&slot](const SentSlot& sent) {
+                                return sent.job == slot.job;
+                              }) >= options_.max_job_slots) {
     return true;
   }
   if (slot.job_class != JobClass::kBackfill || !give_way) return false;
-  const auto backfill = std::count_if(
-      device.slots.begin(), device.slots.end(), [](const SentSlot& sent) {
-        return sent.job_class == JobClass::kBackfill;
-      });
+  const int backfill = count([](const SentSlot& sent) {
+    return sent.job_class == JobClass::kBackfill;
+  });
   return backfill >=
          std::max(1, options_.max_device_slots - options_.max_job_slots);
 }

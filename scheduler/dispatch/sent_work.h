@@ -24,9 +24,10 @@ struct DispatcherOptions {
   // Slots of one job per device: one whose results go down, one that runs, one
   // whose weights go up.
   int max_job_slots = 3;
-  // Slots of all jobs per device, and of urgent ones beyond that: whatever the
-  // others have there, one of theirs is the next. A worker takes
-  // kMaxDispatchedSlots (base/wire/words.h).
+  // Slots of jobs that are not urgent per device, and what all may have beyond
+  // that: whatever the others have there, an urgent slot has room, and the last
+  // one is left to the others. A worker takes kMaxDispatchedSlots
+  // (base/wire/words.h).
   int max_device_slots = 4;
   int more_urgent_slots = 2;
   int max_host_ops = 4;  // of all jobs, sent and not yet done

@@ -320,10 +320,49 @@ TEST_F(UrgentTest, AJobThatBecomesUrgentIsNext) {
   auto more = TakeSlots(dispatcher_);
   ASSERT_EQ(more[kOther].size(), 2u);
   EXPECT_LT(more[kOther].back().turn, sent[kJob].front().turn);
+  // What it has is still urgent; what comes is not, and waits for room.
   dispatcher_.SetClass(kOther, JobClass::kNormal);
-  dispatcher_.SlotDone(sent[kJob][0].slot, 10);
+  dispatcher_.SlotDone(more[kOther][0].slot, 10);
   more = TakeSlots(dispatcher_);
   EXPECT_TRUE(more[kOther].empty());
+  dispatcher_.SlotDone(sent[kJob][0].slot, 10);
+  more = TakeSlots(dispatcher_);
+  for (const RunSlotAction& slot : more[kOther]) {
+    EXPECT_GE(slot.turn, kNormalTurn);
+  }
+}
+
+TEST_F(UrgentTest, UrgentJobsLeaveRoomForOneSlotOfOthers) {
+  size_t urgent = 0;
+  for (uint64_t i = 5; i < 8; ++i) {
+    urgent += Begin(JobId{i}, JobClass::kUrgent)[JobId{i}].size();
+  }
+  EXPECT_EQ(urgent, 5u);
+  EXPECT_EQ(Begin(kJob)[kJob].size(), 1u);
+}
+
+// Their operations come first, and the others take turns meanwhile.
+TEST_F(UrgentTest, OthersTakeTurnsWithTheHostWorker) {
+  Dispatcher dispatcher({.max_host_ops = 1});
+  dispatcher.DeviceUp(DeviceId{0});
+  StepSpec spec = TrainStep(4, true);
+  spec.blocks = {3, 4};
+  for (uint64_t i = 1; i < 4; ++i) {
+    dispatcher.AddJob(JobId{i}, kShape, {},
+                      i == 3 ? JobClass::kUrgent : JobClass::kNormal);
+    dispatcher.BeginStep(JobId{i}, spec);
+  }
+  dispatcher.HostUp();
+  std::vector<JobId> others;
+  for (int i = 0; i < 12 && others.size() < 4; ++i) {
+    for (const Action& action : dispatcher.TakeActions()) {
+      const auto* const op = std::get_if<RunHostOpAction>(&action);
+      if (op == nullptr) continue;
+      if (op->job != kThird) others.push_back(op->job);
+      dispatcher.HostOpDone(op->op);
+    }
+  }
+  EXPECT_EQ(others, (std::vector<JobId>{kJob, kOther, kJob, kOther}));
 }
 
 // --- backfill ---

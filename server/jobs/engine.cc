@@ -224,11 +224,9 @@ std::shared_ptr<TraceTask> Engine::TraceJob(const std::string& id,
 }
 
 void Engine::SetShareWeights(const ShareWeights& weights) {
-  world_.loop
-      .Post([this, weights] {
-        running_.dispatch().dispatcher().SetWeights(weights);
-      })
-      .IgnoreError();
+  world_.loop.PostAnswer([this, weights] {
+    running_.dispatch().dispatcher().SetWeights(weights);
+  });
 }
 
 std::vector<DeviceInfo> Engine::Devices() { return running_.devices().Infos(); }

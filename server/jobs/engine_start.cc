@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/model/family.h"
 #include "base/status.h"
 #include "server/admission/job_data.h"
@@ -29,9 +30,13 @@ void Engine::Forget(const std::string& id) {
 JobQueue::Queued Engine::QueuedNow(const std::string& id) const {
   JobQueue::Queued queued{.id = id, .since = world_.loop.clock().WallTime()};
   const auto job = world_.store.Get(id);
-  if (!job.ok()) return queued;  // it fails as it starts
-  const auto spec = ResolvedSpec::FromJson(job->resolved);
-  if (spec.ok()) queued.priority = spec->spec().priority;
+  const auto spec = job.ok() ? ResolvedSpec::FromJson(job->resolved)
+                             : absl::StatusOr<ResolvedSpec>(job.status());
+  if (spec.ok()) {
+    queued.priority = spec->spec().priority;
+  } else {
+    RH_LOG(kWarning) << id << " waits as a normal job: " << spec.status();
+  }
   return queued;
 }
 

@@ -31,7 +31,8 @@ absl::StatusOr<int64_t> JobsNotEnded(Database* db, const Counted& counted) {
 absl::StatusOr<int64_t> UrgentJobs(Database* db, const Counted& counted) {
   static const std::string& sql = *new std::string(
       absl::StrCat("SELECT count(*) FROM jobs WHERE state IN (", LiveStates(),
-                   ") AND json_extract(resolved, '$.priority') = 'urgent'"));
+                   ") AND CASE WHEN json_valid(resolved) THEN ",
+                   "json_extract(resolved, '$.priority') END = 'urgent'"));
   return QueryCounted(db, sql, counted);
 }
 

@@ -8,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/manual_clock.h"
+#include "base/status.h"
 #include "gtest/gtest.h"
 #include "server/access/accounts.h"
 #include "server/limits/limit_check.h"
@@ -208,6 +209,14 @@ TEST_F(LimitsTest, UrgentJobsAreARight) {
   EXPECT_TRUE(add(Member("otto")).ok());
   EXPECT_FALSE(add(Member("otto")).ok());
   EXPECT_EQ(**check_->Used(Limit::kUrgentJobs, {.owner = "anna"}), 2);
+  // A damaged row is found when its job is read, and stops nobody else.
+  const auto damage = [](Database* db) -> absl::Status {
+    ASSIGN_OR_RETURN(Statement write,
+                     db->Prepare("UPDATE jobs SET resolved = '{'"));
+    return write.Run();
+  };
+  ASSERT_TRUE(store_->WriteWith(damage).ok());
+  EXPECT_EQ(**check_->Used(Limit::kUrgentJobs, {.owner = "anna"}), 0);
 }
 
 TEST_F(LimitsTest, BytesOfCheckpointsAndWhatElseIsKept) {

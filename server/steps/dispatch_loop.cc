@@ -9,7 +9,8 @@
 namespace roundhouse {
 
 // A worker refuses more.
-static_assert(DispatcherOptions{}.max_device_slots <=
+static_assert(DispatcherOptions{}.max_device_slots +
+                  DispatcherOptions{}.more_urgent_slots <=
               wire::kMaxDispatchedSlots);
 
 DispatchLoop::DispatchLoop(EventLoop& loop, WorkerPool& pool,

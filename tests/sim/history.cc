@@ -100,7 +100,7 @@ void History::OnBegins(const Order& order) {
   Look();
   const std::string id = NameOfJob(static_cast<int64_t>(slot->job));
   const Job& job = jobs_[id];
-  if (IsActive(job.state) || job.memory_kept) return;
+  if (IsActive(job.state)) return;
   Break(absl::StrCat(id, " is ", JobStateName(job.state), " and a slot of it ",
                      "begins"));
 }
@@ -109,17 +109,21 @@ void History::OnDone(const Order& order) {
   const auto* const op = std::get_if<wire::HostOp>(&order.body);
   if (op == nullptr || op->kind != HostOpKind::kUpdate) return;
   const std::string id = NameOfJob(static_cast<int64_t>(op->job));
-  auto& updates = jobs_[id].updates;
-  const auto found = updates.find(op->unit);
-  if (found != updates.end()) {
+  Job& job = jobs_[id];
+  const auto found = job.updates.find(op->unit);
+  if (found != job.updates.end()) {
     const auto [step, operation] = found->second;
     const bool again = op->step == step && op->operation == operation;
     if (!again && op->step != step + 1) {
       Break(absl::StrCat(id, ": unit ", op->unit, " is updated in step ",
                          op->step, " after step ", step));
     }
+  } else if (op->step > job.last_step + 1) {
+    Break(absl::StrCat(id, " goes on with step ", op->step, " after step ",
+                       job.last_step));
   }
-  updates[op->unit] = {op->step, op->operation};
+  job.last_step = std::max(job.last_step, op->step);
+  job.updates[op->unit] = {op->step, op->operation};
 }
 
 // --- what the store says ---
@@ -153,9 +157,23 @@ void History::OnChange(const JobChange& change) {
                      change.event.step, " ", change.event.message));
     // From here on it may begin at a checkpoint.
     if (state == JobState::kLoading) job.updates.clear();
+    if (state == JobState::kFinalizing) CheckUpdates(found->first, job);
   }
   job.state = state;
   job.memory_kept = change.job.progress.memory_kept;
+}
+
+// None was left out in the last step.
+void History::CheckUpdates(const std::string& id, const Job& job) {
+  uint64_t last = 0;
+  for (const auto& [unit, update] : job.updates) {
+    last = std::max(last, update.first);
+  }
+  for (const auto& [unit, update] : job.updates) {
+    if (update.first == last) continue;
+    Break(absl::StrCat(id, " is finalizing after step ", last, "; unit ", unit,
+                       " was updated last in step ", update.first));
+  }
 }
 
 void History::CheckRunning() {
@@ -168,10 +186,6 @@ void History::CheckRunning() {
       store_fault_.ok() && server_->now() > store_well_ + kLongestStoreRetry;
   if (running > max_running_ && stored) {
     Break(absl::StrCat(running, " jobs run; ", max_running_, " may"));
-  }
-  const HostArena& arena = server_->arena();
-  if (arena.used_bytes() > arena.limit_bytes()) {
-    Break(absl::StrCat("the arena has ", arena.used_bytes(), " bytes"));
   }
 }
 
@@ -331,15 +345,23 @@ void History::EndAll() {
 }
 
 void History::CheckEnds() {
+  if (server_->arena().used_bytes() != free_arena_bytes_) {
+    Break(absl::StrCat("the arena has ", server_->arena().used_bytes(),
+                       " bytes with no job, ", free_arena_bytes_,
+                       " at the start"));
+  }
   for (const auto& [id, job] : jobs_) {
     const auto record = server_->store().Get(id);
     if (!record.ok()) return Break(std::string(record.status().message()));
     counts_.succeeded += record->state == JobState::kSucceeded ? 1 : 0;
     counts_.cancelled += record->state == JobState::kCancelled ? 1 : 0;
-    if (job.cancelled && record->state == JobState::kCancelled) continue;
-    if (record->state != JobState::kSucceeded) {
+    const JobState end =
+        job.cancelled ? JobState::kCancelled : JobState::kSucceeded;
+    if (record->state != end) {
       Break(absl::StrCat(id, " is ", JobStateName(record->state), ": ",
                          record->message));
+    } else if (job.cancelled) {
+      continue;
     } else if (!job.finished && record->progress.step != job.steps) {
       Break(absl::StrCat(id, " has ", record->progress.step, " steps of ",
                          job.steps));
@@ -351,6 +373,7 @@ void History::CheckEnds() {
 
 absl::Status History::Run() {
   server_->Start();
+  free_arena_bytes_ = server_->arena().used_bytes();
   for (int i = 0; i < kEvents && broken_.ok(); ++i) {
     Pass(absl::Milliseconds(
         Draw(static_cast<uint64_t>(absl::ToInt64Milliseconds(kMostPause)))));

@@ -5,11 +5,12 @@
 //   - what was acknowledged is there, a request that is made again gives the
 //     job that it made, and each state follows from the last one by an arrow of
 //     job_state.h;
-//   - no more jobs run than may, and the arena never holds more than its limit;
+//   - no more jobs run than may;
 //   - only jobs that run get slots;
-//   - each unit is updated once in each step, and the steps follow each other;
+//   - each unit is updated once in each step, the steps follow each other, and
+//     none is left out, nor a unit in the last one;
 //   - in the end every job that nobody cancelled has all its steps and a
-//     result.
+//     result, the others are CANCELLED, and all host memory is free.
 //
 // A history is decided by its seed; it is the same one each time.
 //
@@ -71,6 +72,7 @@ class History {
     bool cancelled = false;  // asked for
     bool finished = false;   // asked for
     SubmitRequest request;   // that made it
+    uint64_t last_step = 0;  // in which a unit was updated, in any life
     // By unit: the last step in which it was updated, and the operation.
     std::map<uint32_t, std::pair<uint64_t, uint64_t>> updates;
   };
@@ -89,6 +91,7 @@ class History {
   // What the store has told since the last look.
   void Look();
   void OnChange(const JobChange& change);
+  void CheckUpdates(const std::string& id, const Job& job);
   void CheckRunning();
 
   void DoSomething();
@@ -110,6 +113,7 @@ class History {
   std::mt19937_64 random_;
   int devices_ = 1;
   int max_running_ = 1;
+  uint64_t free_arena_bytes_ = 0;  // what is used without a job
   absl::Status store_fault_;
   absl::Time store_well_;  // since when
   std::unique_ptr<SimServer> server_;

@@ -1,6 +1,7 @@
 #include "tests/sim/sim_workers.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 #include <variant>
 
@@ -172,9 +173,14 @@ bool SimWorkers::MayRun(const wire::RunSlot& slot, size_t micro_batch) const {
   return Reached(next.input_ready) && Reached(next.gradient_ready);
 }
 
-bool SimWorkers::MayBegin(const Order& order) const {
+bool SimWorkers::MayBegin(const Order& order, bool oldest) const {
   if (const auto* const slot = std::get_if<wire::RunSlot>(&order.body)) {
-    return AllReached(slot->units) && MayRun(*slot, 0);
+    if (!AllReached(slot->units)) return false;
+    const size_t needs = oldest ? 1 : slot->micro_batches.size();
+    for (size_t i = 0; i < needs; ++i) {
+      if (!MayRun(*slot, i)) return false;
+    }
+    return true;
   }
   if (const auto* const sample = std::get_if<wire::RunSample>(&order.body)) {
     return AllReached(sample->units);
@@ -223,13 +229,14 @@ bool SimWorkers::Begin(WorkerId id) {
     return slot != nullptr ? slot->turn : 0;
   };
   auto next = worker.waiting.end();
+  std::set<uint64_t> jobs;  // of slots that came before
   for (auto it = worker.waiting.begin(); it != worker.waiting.end(); ++it) {
-    // Only devices have one overtake another.
-    if (worker.info.role != WorkerRole::kDevice &&
-        it != worker.waiting.begin()) {
-      break;
-    }
-    if (!MayBegin(*it)) continue;
+    const bool oldest = it == worker.waiting.begin();
+    // Only devices have one overtake another, of another job.
+    if (worker.info.role != WorkerRole::kDevice && !oldest) break;
+    const auto* const slot = std::get_if<wire::RunSlot>(&it->body);
+    if (slot != nullptr && !jobs.insert(slot->job).second) continue;
+    if (!MayBegin(*it, oldest)) continue;
     if (next == worker.waiting.end() || turn(*it) < turn(*next)) next = it;
   }
   if (next == worker.waiting.end()) return false;

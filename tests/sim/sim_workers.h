@@ -1,9 +1,10 @@
 // The workers in virtual time: they do what real ones do with words and
 // answers, in the arena of the daemon under test, and compute nothing.
 //
-//   device  runs one slot at a time, the one of the lowest turn whose inputs
-//           are there; each micro-batch takes time and raises its outputs, and
-//           the next one may have to wait for its own
+//   device  runs one slot at a time, those of a job in their order: of those
+//           whose inputs are all there the one of the lowest turn, and the
+//           oldest with its first input; each micro-batch takes time and raises
+//           its outputs, and the oldest slot's next one may have to wait
 //   host    one operation after the other, in the order in which they came
 //   files   likewise; saves are written
 //
@@ -120,7 +121,7 @@ class SimWorkers final : public WorkerPool {
   bool Reached(const wire::WordRef& ref) const;
   bool AllReached(const std::vector<wire::SlotUnit>& units) const;
   bool MayRun(const wire::RunSlot& slot, size_t micro_batch) const;
-  bool MayBegin(const Order& order) const;
+  bool MayBegin(const Order& order, bool oldest) const;
   void Raise(const wire::WordRef& ref);
 
   EventLoop& loop_;
