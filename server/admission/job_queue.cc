@@ -28,10 +28,10 @@ void JobQueue::AddInOrder(const Queued& job) {
   jobs_.insert(later, job);
 }
 
-JobQueue::Queued JobQueue::TakeFront() {
-  Queued job = jobs_.front();
-  jobs_.pop_front();
-  return job;
+const JobQueue::Queued* JobQueue::First(
+    const std::function<bool(const Queued&)>& may) const {
+  const auto found = std::find_if(jobs_.begin(), jobs_.end(), may);
+  return found == jobs_.end() ? nullptr : &*found;
 }
 
 void JobQueue::Remove(const std::string& id) {

@@ -7,11 +7,13 @@
 #define ROUNDHOUSE_SERVER_ADMISSION_JOB_QUEUE_H_
 
 #include <deque>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "absl/time/time.h"
+#include "scheduler/share/fair_shares.h"
 #include "server/spec/spec.h"
 
 namespace roundhouse {
@@ -27,19 +29,18 @@ class JobQueue {
     std::string id;
     absl::Time since;
     Priority priority = Priority::kNormal;
+    JobOwner owner = {};
   };
 
   bool empty() const { return jobs_.empty(); }
-  const Queued& front() const { return jobs_.front(); }
   const std::deque<Queued>& jobs() const { return jobs_; }
 
   // Behind those of its priority.
   void Add(const Queued& job);
   // Among those of its priority before later ids: it came before they did.
   void AddInOrder(const Queued& job);
-  Queued TakeFront();
-  // It could not be started just now.
-  void PutBack(const Queued& job) { jobs_.push_front(job); }
+  // The first of those that may start; null: none.
+  const Queued* First(const std::function<bool(const Queued&)>& may) const;
   void Remove(const std::string& id);
 
   // The job is PAUSED for want of room before it ran: it is due once more,

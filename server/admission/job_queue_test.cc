@@ -25,10 +25,14 @@ TEST(JobQueueTest, JobsComeInTheirOrderAndOneThatWaitedLongerGoesBetween) {
   queue.AddInOrder({"job-9", kNow});
   queue.AddInOrder({"job-13", kNow});
   EXPECT_EQ(Ids(queue), (Strings{"job-7", "job-9", "job-12", "job-13"}));
-  const JobQueue::Queued first = queue.TakeFront();
-  EXPECT_EQ(first.id, "job-7");
-  EXPECT_EQ(first.since, kNow);
-  queue.PutBack(first);
+  const auto any = [](const JobQueue::Queued&) { return true; };
+  EXPECT_EQ(queue.First(any)->id, "job-7");
+  EXPECT_EQ(queue.First(any)->since, kNow);
+  const auto later = [](const JobQueue::Queued& job) {
+    return job.id != "job-7";
+  };
+  EXPECT_EQ(queue.First(later)->id, "job-9");
+  EXPECT_EQ(JobQueue().First(any), nullptr);
   queue.Remove("job-9");
   EXPECT_EQ(Ids(queue), (Strings{"job-7", "job-12", "job-13"}));
 }

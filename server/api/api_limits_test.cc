@@ -243,10 +243,10 @@ TEST_F(ApiLimitsTest, LimitsAreSetListedAndRemoved) {
                         "project:default queued_jobs 1 1\n");
   MustCreate();  // an admin's
   ASSERT_TRUE(set("project:default", "share", 3).ok());
-  EXPECT_EQ(engine_->share_weights().projects.at("default"), 3);
+  EXPECT_EQ(engine_->sharing().weights.projects.at("default"), 3);
   StopServer();
   StartServer({});
-  EXPECT_EQ(engine_->share_weights().projects.at("default"), 3);
+  EXPECT_EQ(engine_->sharing().weights.projects.at("default"), 3);
   grpc::ClientContext context;
   Limit(&context);
   v1::RemoveLimitRequest request;

@@ -37,7 +37,7 @@
 #include "server/door/open_calls.h"
 #include "server/limits/limit_check.h"
 #include "server/limits/limit_table.h"
-#include "server/limits/share_weights.h"
+#include "server/limits/sharing.h"
 
 namespace roundhouse {
 namespace {
@@ -227,7 +227,7 @@ absl::StatusOr<std::unique_ptr<ApiServer>> ApiServer::Start(
   ASSIGN_OR_RETURN(auto limits, LimitTable::Load(backends.store));
   auto parts = std::make_unique<Parts>(options, backends, std::move(limits));
   parts->limit_table->OnChange([jobs = backends.jobs](const LimitRows& rows) {
-    jobs->SetShareWeights(ShareWeightsOf(rows));
+    jobs->SetSharing(SharingOf(rows));
   });
   ASSIGN_OR_RETURN(parts->door, FrontDoor::Listen(path, &parts->peers));
   if (options.listen_tls.has_value()) {

@@ -148,14 +148,14 @@ std::shared_ptr<TraceTask> FakeEngine::AwaitTraceTask() {
   return trace_task_;
 }
 
-void FakeEngine::SetShareWeights(const ShareWeights& weights) {
+void FakeEngine::SetSharing(const Sharing& sharing) {
   MutexLock lock(mutex_);
-  share_weights_ = weights;
+  sharing_ = sharing;
 }
 
-ShareWeights FakeEngine::share_weights() const {
+Sharing FakeEngine::sharing() const {
   MutexLock lock(mutex_);
-  return share_weights_;
+  return sharing_;
 }
 
 std::vector<DeviceInfo> FakeEngine::Devices() {

@@ -33,7 +33,7 @@ class FakeEngine final : public JobEngine {
                                          const Caller& caller) override;
   std::shared_ptr<TraceTask> TraceJob(const std::string& id,
                                       int64_t steps) override;
-  void SetShareWeights(const ShareWeights& weights) override;
+  void SetSharing(const Sharing& sharing) override;
   std::vector<DeviceInfo> Devices() override;
   ServerInfo Server() override;
 
@@ -41,7 +41,7 @@ class FakeEngine final : public JobEngine {
   std::map<std::string, std::string> outputs;
 
   // As set last.
-  ShareWeights share_weights() const;
+  Sharing sharing() const;
   int submits() const { return submits_; }
   // What the last submit said.
   std::string principal() const;
@@ -58,7 +58,7 @@ class FakeEngine final : public JobEngine {
   mutable Mutex mutex_;
   CondVar asked_;
   std::string principal_ ABSL_GUARDED_BY(mutex_);
-  ShareWeights share_weights_ ABSL_GUARDED_BY(mutex_);
+  Sharing sharing_ ABSL_GUARDED_BY(mutex_);
   ExportRequest export_request_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<ExportTask> export_task_ ABSL_GUARDED_BY(mutex_);
   std::string trace_request_ ABSL_GUARDED_BY(mutex_);

@@ -14,9 +14,9 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "scheduler/share/fair_shares.h"
 #include "server/access/caller.h"
 #include "server/dataset/dataset_inspector.h"
+#include "server/limits/sharing.h"
 #include "server/observe/device_info.h"
 #include "server/observe/trace.h"
 #include "server/spec/spec.h"
@@ -125,8 +125,8 @@ class JobEngine {
   virtual std::shared_ptr<TraceTask> TraceJob(const std::string& id,
                                               int64_t steps) = 0;
 
-  // How users and projects share device time from now on.  Returns at once.
-  virtual void SetShareWeights(const ShareWeights& weights) = 0;
+  // How users and projects share from now on.  Returns at once.
+  virtual void SetSharing(const Sharing& sharing) = 0;
 
   // By index.
   virtual std::vector<DeviceInfo> Devices() = 0;

@@ -223,9 +223,11 @@ std::shared_ptr<TraceTask> Engine::TraceJob(const std::string& id,
   return task;
 }
 
-void Engine::SetShareWeights(const ShareWeights& weights) {
-  world_.loop.PostAnswer([this, weights] {
-    running_.dispatch().dispatcher().SetWeights(weights);
+void Engine::SetSharing(const Sharing& sharing) {
+  world_.loop.PostAnswer([this, sharing] {
+    running_.dispatch().dispatcher().SetWeights(sharing.weights);
+    running_limits_ = sharing.running;
+    StartNext();
   });
 }
 

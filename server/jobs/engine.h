@@ -9,9 +9,10 @@
 //   delete    removal/disk_keeper, which asks whether a job is over
 //   tell      transitions, job_log, status_publisher
 //
-// Urgent jobs start first, others first come first served: the first of the
-// queue waits until what it needs of host memory is free and fewer than
-// max_running_jobs run, and those behind it wait with it.  With no job running
+// Urgent jobs start first, others first come first served.  Whoever has as many
+// running jobs as he may is passed over.  The first of the others waits until
+// what it needs of host memory is free and fewer than max_running_jobs run, and
+// those behind it wait with it.  With no job running
 // it starts, and fails if its memory is not there.  One that is PAUSED with its
 // memory leaves its place to another.
 //
@@ -42,6 +43,7 @@
 #include "server/jobs/running_jobs.h"
 #include "server/jobs/status_publisher.h"
 #include "server/jobs/transitions.h"
+#include "server/limits/sharing.h"
 #include "server/loop/event_loop.h"
 #include "server/loop/work_pool.h"
 #include "server/observe/metrics.h"
@@ -121,7 +123,7 @@ class Engine final : public JobEngine {
   absl::StatusOr<JobRecord> Resume(const std::string& id) override;
   absl::StatusOr<JobRecord> Finish(const std::string& id) override;
   std::shared_ptr<ExportTask> Export(const ExportRequest& request) override;
-  void SetShareWeights(const ShareWeights& weights) override;
+  void SetSharing(const Sharing& sharing) override;
   std::vector<DeviceInfo> Devices() override;
   ServerInfo Server() override;
   absl::StatusOr<std::string> FindOutput(const std::string& source,
@@ -199,6 +201,8 @@ class Engine final : public JobEngine {
   void Forget(const std::string& id);
   void StartNext();
   void StartFromQueue();
+  // The first of the queue that may run by its owner's limits; null: none.
+  const JobQueue::Queued* NextQueued() const;
   // Whether what the job needs of the arena is there now.
   bool Fits(const AdmittedJob& job);
   // False: running jobs, a sample, or what is being freed are in the way of the
@@ -243,6 +247,7 @@ class Engine final : public JobEngine {
   JobLog log_;
   Validations validations_;
   JobQueue queue_;
+  RunningLimits running_limits_;
   JobOpener opener_;
   StatusPublisher status_;
   std::unique_ptr<Sampler> sampler_;

@@ -81,6 +81,14 @@ void Engine::OnHeld(const std::string& id, const HeldReport& report) {
 
 absl::StatusOr<JobRecord> Engine::GoOn(RunningJob& run) {
   const JobState state = run.held()->state;
+  if (state == JobState::kRunning &&
+      !MayRun(running_limits_, run.owner(), running_.Owners())) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "as many jobs run as may by running_jobs of the user, the project or "
+        "the server (roundhouse limit list); ",
+        run.id(), " keeps its memory and goes on when one of them has ended ",
+        "and there is room on the disk"));
+  }
   if (state == JobState::kRunning && !HasPlace()) {
     return absl::FailedPreconditionError(absl::StrCat(
         options_.max_running_jobs, " jobs run, as many as may ",

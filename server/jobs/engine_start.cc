@@ -30,6 +30,7 @@ void Engine::Forget(const std::string& id) {
 JobQueue::Queued Engine::QueuedNow(const std::string& id) const {
   JobQueue::Queued queued{.id = id, .since = world_.loop.clock().WallTime()};
   const auto job = world_.store.Get(id);
+  if (job.ok()) queued.owner = {job->project, job->owner};
   const auto spec = job.ok() ? ResolvedSpec::FromJson(job->resolved)
                              : absl::StatusOr<ResolvedSpec>(job.status());
   if (spec.ok()) {
@@ -57,19 +58,27 @@ void Engine::StartNext() {
   StartFromQueue();
 }
 
+const JobQueue::Queued* Engine::NextQueued() const {
+  const std::vector<JobOwner> running = running_.Owners();
+  return queue_.First([&](const JobQueue::Queued& queued) {
+    return MayRun(running_limits_, queued.owner, running);
+  });
+}
+
 void Engine::StartFromQueue() {
-  while (!queue_.empty() && HasPlace()) {
-    const std::string id = queue_.front().id;
+  while (HasPlace()) {
+    const JobQueue::Queued* const next = NextQueued();
+    if (next == nullptr) return;
+    const JobQueue::Queued queued = *next;
+    const std::string& id = queued.id;
     if (!MakeRoom(id)) return;
     std::optional<OpenedJob> opened = opener_.Take(id);
     if (!opened.has_value()) return;
-    const JobQueue::Queued queued = queue_.TakeFront();
     // MakeRoom may have found a model that could not be read just then.
-    if (opened->admitted.ok() && !MakeRoomFor(**opened->admitted)) {
-      return queue_.PutBack(queued);
-    }
+    if (opened->admitted.ok() && !MakeRoomFor(**opened->admitted)) return;
     const absl::Status data = opened->data;
     if (absl::IsResourceExhausted(data)) {  // damaged, and no room for others
+      queue_.Remove(id);
       EndUntaken(id, data);
       continue;
     }
@@ -77,10 +86,10 @@ void Engine::StartFromQueue() {
         data.ok() ? StartJob(queued, *std::move(opened)) : data;
     if (status.ok()) continue;
     if (absl::IsResourceExhausted(status) || absl::IsUnavailable(status)) {
-      queue_.PutBack(queued);
       start_later_ = true;  // with the next tick
       return;
     }
+    queue_.Remove(id);
     EndUntaken(id, status);
   }
 }
@@ -118,6 +127,7 @@ absl::Status Engine::StartJob(const JobQueue::Queued& queued,
   RETURN_IF_ERROR(files);
   // A job that was cancelled or is not on disk must not run.
   RETURN_IF_ERROR(transitions_.Ask(queued.id, JobState::kLoading, {}).status());
+  queue_.Remove(queued.id);
   UpdateCounts();
   world_.metrics.ObserveQueueWait(world_.loop.clock().WallTime() -
                                   queued.since);

@@ -53,6 +53,7 @@ class RunningJob final : public JobEvents {
              std::unique_ptr<JobFiles> files)
       : world_(world),
         id_(job.id),
+        owner_({job.project, job.owner}),
         files_(std::move(files)),
         progress_(job.progress),
         telemetry_({world.metrics, world.devices, world.recorder,
@@ -60,6 +61,7 @@ class RunningJob final : public JobEvents {
                    job.id) {}
 
   const std::string& id() const { return id_; }
+  const JobOwner& owner() const { return owner_; }
   JobFiles& files() { return *files_; }
   JobRunner& runner() { return *runner_; }
   StepTelemetry& telemetry() { return telemetry_; }
@@ -135,6 +137,7 @@ class RunningJob final : public JobEvents {
 
   const World world_;
   const std::string id_;
+  const JobOwner owner_;
   std::unique_ptr<JobFiles> files_;
   std::unique_ptr<Dataset> train_;
   std::unique_ptr<Dataset> validation_;

@@ -52,6 +52,14 @@ int64_t RunningJobs::PlacesTaken() const {
   });
 }
 
+std::vector<JobOwner> RunningJobs::Owners() const {
+  std::vector<JobOwner> owners;
+  for (const auto& [id, run] : jobs_) {
+    if (!run->held().has_value()) owners.push_back(run->owner());
+  }
+  return owners;
+}
+
 uint64_t RunningJobs::TableBytes() const {
   uint64_t bytes = 0;
   for (const auto& [id, run] : jobs_) bytes += run->table_bytes();

@@ -55,6 +55,8 @@ class RunningJobs final : public WorkerPool::Listener {
   std::shared_ptr<RunningJob> Take(const std::string& id);
   // How many do not wait with their memory.
   int64_t PlacesTaken() const;
+  // Whose they are, as PlacesTaken counts.
+  std::vector<JobOwner> Owners() const;
   // What they take of the arena when they load and save.
   uint64_t TableBytes() const;
   // What they have of it.

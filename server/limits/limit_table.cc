@@ -38,6 +38,8 @@ constexpr LimitInfo kInfos[kLimits] = {
      8 << 20, "bytes of requests that are not whole"},
     {Limit::kUnpackedBytes, "unpacked_bytes", LimitScope::kUsers, std::nullopt,
      kAny, "bytes of one upload once unpacked"},
+    {Limit::kRunningJobs, "running_jobs", LimitScope::kUsersAndProjects,
+     std::nullopt, kAny, "jobs that run"},
     {Limit::kUrgentJobs, "urgent_jobs", LimitScope::kUsersAndProjects, 0, kAny,
      "urgent jobs that have not ended", false},
     {Limit::kShare, "share", LimitScope::kShares, 1, kMostShare,

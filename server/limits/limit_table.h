@@ -45,10 +45,11 @@ enum class Limit {
   kDiskBytes,
   kBytesInFlight,
   kUnpackedBytes,
+  kRunningJobs,
   kUrgentJobs,
   kShare,
 };
-inline constexpr int kLimits = 8;
+inline constexpr int kLimits = 9;
 
 // Which subjects, beside users and everybody, a limit may have.
 enum class LimitScope {

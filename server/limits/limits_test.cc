@@ -13,7 +13,7 @@
 #include "server/access/accounts.h"
 #include "server/limits/limit_check.h"
 #include "server/limits/limit_table.h"
-#include "server/limits/share_weights.h"
+#include "server/limits/sharing.h"
 #include "server/spec/spec_error.h"
 #include "server/testing/fresh_store.h"
 
@@ -126,20 +126,22 @@ TEST_F(LimitsTest, WhatIsNoLimitNamesTheField) {
 }
 
 TEST_F(LimitsTest, SharesAreWeightsAndNoBounds) {
-  std::vector<ShareWeights> told;
+  std::vector<Sharing> told;
   table_->OnChange(
-      [&told](const LimitRows& rows) { told.push_back(ShareWeightsOf(rows)); });
+      [&told](const LimitRows& rows) { told.push_back(SharingOf(rows)); });
   ASSERT_EQ(told.size(), 1u);
-  EXPECT_TRUE(told[0].users.empty() && told[0].projects.empty());
-  EXPECT_EQ(told[0].other_users, 1);
+  EXPECT_TRUE(told[0].weights.users.empty() &&
+              told[0].weights.projects.empty());
+  EXPECT_EQ(told[0].weights.other_users, 1);
   ASSERT_TRUE(Set("user:anna", "share", 3).ok());
   ASSERT_TRUE(Set("project:vision", "share", kMostShare).ok());
   ASSERT_TRUE(Set("everybody", "share", 2).ok());
   ASSERT_TRUE(Set("everybody", "queued_jobs", 7).ok());
-  EXPECT_EQ(told.back().users, (std::map<std::string, double>{{"anna", 3}}));
-  EXPECT_EQ(told.back().projects,
+  EXPECT_EQ(told.back().weights.users,
+            (std::map<std::string, double>{{"anna", 3}}));
+  EXPECT_EQ(told.back().weights.projects,
             (std::map<std::string, double>{{"vision", 1000}}));
-  EXPECT_EQ(told.back().other_users, 2);
+  EXPECT_EQ(told.back().weights.other_users, 2);
   for (const int64_t value : {int64_t{0}, int64_t{-1}, kMostShare + 1}) {
     const absl::Status refused = Set("user:anna", "share", value);
     EXPECT_TRUE(absl::StrContains(std::string(refused.message()),
@@ -149,7 +151,7 @@ TEST_F(LimitsTest, SharesAreWeightsAndNoBounds) {
   EXPECT_TRUE(absl::StrContains(
       std::string(Set("server", "share", 2).message()), "users and projects"));
   ASSERT_TRUE(table_->Remove("user:anna", "share").ok());
-  EXPECT_TRUE(told.back().users.empty());
+  EXPECT_TRUE(told.back().weights.users.empty());
   EXPECT_EQ(told.size(), 6u);
 }
 
@@ -181,6 +183,28 @@ TEST_F(LimitsTest, JobsOfAUserAndOfAProject) {
   EXPECT_FALSE(AddJob(anna).ok());
   EXPECT_EQ(*check_->Used(Limit::kQueuedJobs, {.owner = "anna"}), 2);
   EXPECT_EQ(*check_->Used(Limit::kQueuedJobs, {}), 4);
+}
+
+TEST_F(LimitsTest, JobsOfWhomMayRun) {
+  const JobOwner anna = {"vision", "anna"}, otto = {"vision", "otto"};
+  const JobOwner other = {"default", "otto"};
+  const auto may = [this](const JobOwner& owner, std::vector<JobOwner> beside) {
+    return MayRun(SharingOf(*table_->rows()).running, owner, beside);
+  };
+  EXPECT_TRUE(may(anna, std::vector<JobOwner>(100, anna)));
+  ASSERT_TRUE(Set("everybody", "running_jobs", 1).ok());
+  ASSERT_TRUE(Set("user:anna", "running_jobs", 2).ok());
+  EXPECT_TRUE(may(anna, {anna, otto}));
+  EXPECT_FALSE(may(anna, {anna, anna}));
+  EXPECT_FALSE(may(otto, {other}));
+  EXPECT_TRUE(may(otto, {anna, anna}));
+  ASSERT_TRUE(Set("project:vision", "running_jobs", 2).ok());
+  EXPECT_FALSE(may(otto, {anna, anna}));
+  EXPECT_TRUE(may(other, {anna, anna}));
+  ASSERT_TRUE(Set("server", "running_jobs", 2).ok());
+  EXPECT_FALSE(may(other, {anna, anna}));
+  ASSERT_TRUE(Set("user:anna", "running_jobs", 0).ok());
+  EXPECT_FALSE(may(anna, {}));
 }
 
 TEST_F(LimitsTest, UrgentJobsAreARight) {

@@ -31,7 +31,7 @@ class FairSharesTest(unittest.TestCase):
         self.scratch = self.enterContext(harness.Scratch())
         self.scratch.make_model("model")
         self.scratch.make_data("train.jsonl", count=24)
-        self.daemon = self.scratch.daemon(devices="cpu:2", max_running_jobs=4)
+        self.daemon = self.scratch.daemon(devices="cpu:2", max_running_jobs=6)
         self.daemon.start(worker_program=self.scratch.fake_worker(COSTS))
         self.program = self.scratch.folder / "roundhouse"
         shutil.copy(harness.ROOT / "client/roundhouse", self.program)
@@ -55,6 +55,9 @@ class FairSharesTest(unittest.TestCase):
         return sum(use["compute_seconds"] for job in jobs
                    for use in self.daemon.job(job)["device_use"])
 
+    def await_steps(self, job):
+        harness.wait_until(lambda: self.daemon.job(job)["step"] > 2, "steps")
+
     def got(self, *jobs_of):
         """What each one's jobs compute in SECONDS."""
         before = [self.computed(jobs) for jobs in jobs_of]
@@ -68,8 +71,7 @@ class FairSharesTest(unittest.TestCase):
         ann = [self.submit(ANN, "one")]
         bob = [self.submit(BOB, f"of-bob-{i}") for i in range(3)]
         for job in (*ann, *bob):
-            harness.wait_until(lambda job=job: self.daemon.job(job)["step"] > 2,
-                               "steps")
+            self.await_steps(job)
         got = self.got(ann, bob)
         print(f"device time: {got[0]:.2f} s with one job, {got[1]:.2f} s with "
               "three")
@@ -79,6 +81,14 @@ class FairSharesTest(unittest.TestCase):
         got = self.got(ann, bob)
         print(f"and {got[0]:.2f} s with a share of 1, {got[1]:.2f} s with 3")
         self.assertAlmostEqual(got[0] / sum(got), 0.25, delta=0.1, msg=got)
+
+        # Who has as many running jobs as he may is passed over.
+        self.daemon.client("limit", "set", "user:ann", "running_jobs", "1")
+        waiting = self.submit(ANN, "two")
+        self.await_steps(self.submit(BOB, "last"))
+        self.assertEqual(self.daemon.job(waiting)["state"], "QUEUED")
+        self.daemon.client("limit", "remove", "user:ann", "running_jobs")
+        self.await_steps(waiting)
         self.daemon.stop()
 
 

@@ -70,6 +70,8 @@ SimServerOptions History::OptionsOf(const std::string& root) {
   };
   options.host_bytes = (uint64_t{5} << 20) + Draw(uint64_t{28} << 20);
   options.max_running_jobs = max_running_;
+  max_of_user_ = static_cast<int>(1 + Draw(3));
+  options.sharing.running.other_users = max_of_user_;
   options.store_fault = [this] { return store_fault_; };
   return options;
 }
@@ -177,14 +179,23 @@ void History::CheckUpdates(const std::string& id, const Job& job) {
 }
 
 void History::CheckRunning() {
-  int running = 0;
-  for (const auto& [id, job] : jobs_) {
-    running += IsActive(job.state) && !job.memory_kept ? 1 : 0;
-  }
   // One that is over, and not stored so, has left its place.
-  const bool stored =
-      store_fault_.ok() && server_->now() > store_well_ + kLongestStoreRetry;
-  if (running > max_running_ && stored) {
+  if (!store_fault_.ok() ||
+      server_->now() <= store_well_ + kLongestStoreRetry) {
+    return;
+  }
+  int running = 0;
+  std::map<std::string, int> of_user;
+  for (const auto& [id, job] : jobs_) {
+    if (!IsActive(job.state) || job.memory_kept) continue;
+    ++running;
+    const std::string& user = job.request.caller.user;
+    if (++of_user[user] > max_of_user_) {
+      Break(absl::StrCat("jobs of ", user, " run: ", of_user[user], "; ",
+                         max_of_user_, " may"));
+    }
+  }
+  if (running > max_running_) {
     Break(absl::StrCat(running, " jobs run; ", max_running_, " may"));
   }
 }

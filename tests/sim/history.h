@@ -5,7 +5,7 @@
 //   - what was acknowledged is there, a request that is made again gives the
 //     job that it made, and each state follows from the last one by an arrow of
 //     job_state.h;
-//   - no more jobs run than may;
+//   - no more jobs run than may, of all and of each user;
 //   - only jobs that run get slots;
 //   - each unit is updated once in each step, the steps follow each other, and
 //     none is left out, nor a unit in the last one;
@@ -113,6 +113,7 @@ class History {
   std::mt19937_64 random_;
   int devices_ = 1;
   int max_running_ = 1;
+  int max_of_user_ = 1;
   uint64_t free_arena_bytes_ = 0;  // what is used without a job
   absl::Status store_fault_;
   absl::Time store_well_;  // since when

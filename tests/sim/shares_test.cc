@@ -98,7 +98,7 @@ TEST_F(SharesTest, UsersWithAnyNumberOfJobsShareByWeight) {
         Submit(name);
       }
     }
-    server_->engine().SetShareWeights(weights);
+    server_->engine().SetSharing({.weights = weights});
     Pass(absl::Seconds(30));  // all run
     computed_.clear();
     longest_ = {};

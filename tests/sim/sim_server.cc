@@ -133,6 +133,7 @@ void SimServer::Start() {
   daemon_->workers->Start(&daemon_->engine->listener());
   const absl::Status recovered = daemon_->engine->Recover();
   ROUNDHOUSE_CHECK(recovered.ok()) << recovered;
+  daemon_->engine->SetSharing(options_.sharing);
   Settle();
 }
 

@@ -25,6 +25,7 @@
 #include "base/manual_clock.h"
 #include "server/arena/host_arena.h"
 #include "server/jobs/engine.h"
+#include "server/limits/sharing.h"
 #include "server/loop/event_loop.h"
 #include "server/loop/manual_threads.h"
 #include "server/observe/metrics.h"
@@ -38,6 +39,7 @@ struct SimServerOptions {
   SimWorkersOptions workers;
   uint64_t host_bytes = uint64_t{64} << 20;
   int max_running_jobs = 2;
+  Sharing sharing = {};  // as the table of limits says it
   // What of the store's writes fails, as StoreOptions::fault.
   std::function<absl::Status()> store_fault = [] { return absl::OkStatus(); };
 };
