@@ -1,9 +1,7 @@
 #include "tests/sim/history.h"
 
 #include <algorithm>
-#include <atomic>
 #include <filesystem>
-#include <functional>
 #include <variant>
 
 #include "absl/strings/str_cat.h"
@@ -46,7 +44,7 @@ void History::Counts::Add(const Counts& other) {
 }
 
 History::History(uint64_t seed, const std::string& root)
-    : seed_(seed), root_(root), random_(seed) {
+    : root_(root), random_(seed) {
   server_ =
       std::make_unique<SimServer>(OptionsOf(std::filesystem::canonical(root_)));
 }
@@ -144,7 +142,7 @@ void History::OnChange(const JobChange& change) {
   revision_ = change.event.revision;
   const auto found = jobs_.find(change.event.job_id);
   if (found == jobs_.end()) {  // it is being submitted
-    jobs_[change.event.job_id].revision = revision_;
+    jobs_[change.event.job_id];
     return;
   }
   Job& job = found->second;

@@ -67,7 +67,6 @@ class History {
   struct Job {
     JobState state = JobState::kValidating;
     bool memory_kept = false;
-    int64_t revision = 0;
     int64_t steps = 0;       // that it is to make
     bool cancelled = false;  // asked for
     bool finished = false;   // asked for
@@ -108,7 +107,6 @@ class History {
   bool ResumeAll();
   void CheckEnds();
 
-  const uint64_t seed_;
   const std::string root_;
   std::mt19937_64 random_;
   int devices_ = 1;
@@ -121,7 +119,6 @@ class History {
   std::map<std::string, Job> jobs_;
   int64_t revision_ = 0;
   std::set<int> lost_;  // devices
-  bool look_ = true;
   absl::Status broken_;
   uint64_t digest_ = 0;
   std::vector<std::string> log_;
