@@ -92,10 +92,10 @@ class SentWork {
   // goes up once for all its micro-batches there) and are large enough, as far
   // as there are such; of equals the one that is free first; of those the one
   // that was sent a slot longest ago, which for equal slots and devices is the
-  // ring of RoundPipe, and for parts of a wide slot the first.  For a
-  // slot devices have nothing of later classes.  None: no device is up, or that
-  // one has as many slots as it may; backfill slots that `give_way` leave the
-  // room that a normal job may need.
+  // ring of RoundPipe, and for parts of a wide slot the first.  For a slot
+  // devices have nothing of later classes.  None: no device is up, or that one
+  // has as many slots as it may; backfill slots that `give_way` leave the room
+  // that a normal job may need.
   std::optional<DeviceId> Place(const SentSlot& slot, bool give_way) const;
   void Add(DeviceId device, const SentSlot& slot);
   // What the job's slots that are with devices will take, where a unit of a

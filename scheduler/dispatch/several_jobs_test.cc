@@ -250,8 +250,6 @@ TEST(SeveralJobsTest, TheHostWorkerServesJobsInTurns) {
   EXPECT_EQ(jobs, (std::vector<JobId>{kJob, kOther, kJob, kOther}));
 }
 
-// --- urgent ---
-
 // What was sent of each job since it was asked last.
 std::map<JobId, std::vector<RunSlotAction>> TakeSlots(Dispatcher& dispatcher) {
   std::map<JobId, std::vector<RunSlotAction>> sent;
@@ -261,6 +259,8 @@ std::map<JobId, std::vector<RunSlotAction>> TakeSlots(Dispatcher& dispatcher) {
   }
   return sent;
 }
+
+// --- urgent ---
 
 class UrgentTest : public testing::Test {
  protected:
@@ -293,9 +293,6 @@ TEST_F(UrgentTest, ItsSlotsAreNextOnADeviceThatIsFull) {
 }
 
 TEST_F(UrgentTest, ItsHostOperationsAreNext) {
-  Begin(kJob);
-  Begin(kOther);
-  Begin(kThird, JobClass::kUrgent);
   Dispatcher later({.max_host_ops = 1});
   later.DeviceUp(DeviceId{0});
   for (const JobId job : {kJob, kThird}) {
@@ -380,13 +377,7 @@ std::map<JobId, std::vector<RunSlotAction>> SentAtFirst(JobClass other) {
   spec.layer_costs.assign(4, {1000, 3000});
   dispatcher.BeginStep(kJob, spec);
   dispatcher.BeginStep(kOther, spec);
-  std::map<JobId, std::vector<RunSlotAction>> sent;
-  for (const Action& action : dispatcher.TakeActions()) {
-    if (const auto* slot = std::get_if<RunSlotAction>(&action)) {
-      sent[slot->job].push_back(*slot);
-    }
-  }
-  return sent;
+  return TakeSlots(dispatcher);
 }
 
 TEST(SeveralJobsTest, BackfillSlotsLeaveRoomAndComeLast) {

@@ -22,18 +22,15 @@ absl::StatusOr<int64_t> QueryCounted(Database* db, const std::string& sql,
   return row ? select.Int(0) : 0;
 }
 
-absl::StatusOr<int64_t> JobsNotEnded(Database* db, const Counted& counted) {
-  static const std::string& sql = *new std::string(absl::StrCat(
+// Jobs that have not ended; for kUrgentJobs the urgent ones of them.
+absl::StatusOr<int64_t> CountJobs(Database* db, Limit limit,
+                                  const Counted& counted) {
+  static const std::string& live = *new std::string(absl::StrCat(
       "SELECT count(*) FROM jobs WHERE state IN (", LiveStates(), ")"));
-  return QueryCounted(db, sql, counted);
-}
-
-absl::StatusOr<int64_t> UrgentJobs(Database* db, const Counted& counted) {
-  static const std::string& sql = *new std::string(
-      absl::StrCat("SELECT count(*) FROM jobs WHERE state IN (", LiveStates(),
-                   ") AND CASE WHEN json_valid(resolved) THEN ",
+  static const std::string& urgent = *new std::string(
+      absl::StrCat(live, " AND CASE WHEN json_valid(resolved) THEN ",
                    "json_extract(resolved, '$.priority') END = 'urgent'"));
-  return QueryCounted(db, sql, counted);
+  return QueryCounted(db, limit == Limit::kUrgentJobs ? urgent : live, counted);
 }
 
 absl::StatusOr<int64_t> BytesOfCheckpoints(Database* db,
@@ -76,6 +73,10 @@ LimitCheck::HoldingRows LimitCheck::Holding(const Caller& caller,
   const auto rows = table_->rows();
   if (const auto own = rows->OfUser(caller.user, limit); own.has_value()) {
     holding.push_back({*own, {.owner = caller.owner()}});
+  } else if (const LimitInfo& info = InfoOf(limit); !info.always_holds) {
+    holding.push_back({{.subject = absl::StrCat("user:", caller.user),
+                        .value = *info.built_in},
+                       {.owner = caller.owner()}});
   }
   const std::string subject = absl::StrCat("project:", project);
   if (const auto value = rows->Of(subject, limit); value.has_value()) {
@@ -174,13 +175,8 @@ absl::Status LimitCheck::CheckBytes(Database* db, const HoldingRows& holding,
 
 LimitCheck::MayInsertJob LimitCheck::MayAddJob(
     const Caller& caller, const std::string& project) const {
-  HoldingRows urgent = Holding(caller, project, Limit::kUrgentJobs);
-  if (!caller.admin && !OfCaller(caller, Limit::kUrgentJobs).has_value()) {
-    urgent.push_back({{.subject = absl::StrCat("user:", caller.user),
-                       .value = *InfoOf(Limit::kUrgentJobs).built_in},
-                      {.owner = caller.owner()}});
-  }
-  return [this, urgent, jobs = Holding(caller, project, Limit::kQueuedJobs),
+  return [this, jobs = Holding(caller, project, Limit::kQueuedJobs),
+          urgent = Holding(caller, project, Limit::kUrgentJobs),
           room = Holding(caller, project, Limit::kDiskBytes)](
              Database* db, Priority priority) -> absl::Status {
     RETURN_IF_ERROR(CheckJobs(db, Limit::kQueuedJobs, jobs));
@@ -194,9 +190,7 @@ LimitCheck::MayInsertJob LimitCheck::MayAddJob(
 absl::Status LimitCheck::CheckJobs(Database* db, Limit name,
                                    const HoldingRows& holding) {
   for (const auto& [limit, counted] : holding) {
-    ASSIGN_OR_RETURN(const int64_t used, name == Limit::kUrgentJobs
-                                             ? UrgentJobs(db, counted)
-                                             : JobsNotEnded(db, counted));
+    ASSIGN_OR_RETURN(const int64_t used, CountJobs(db, name, counted));
     if (used >= limit.value) return Reached(limit, name, used, 1);
   }
   return absl::OkStatus();
@@ -215,9 +209,7 @@ absl::StatusOr<std::optional<int64_t>> LimitCheck::Used(
   }
   RETURN_IF_ERROR(store_->ReadWith([&](Database* db) -> absl::Status {
     if (limit != Limit::kDiskBytes) {
-      ASSIGN_OR_RETURN(used, limit == Limit::kUrgentJobs
-                                 ? UrgentJobs(db, counted)
-                                 : JobsNotEnded(db, counted));
+      ASSIGN_OR_RETURN(used, CountJobs(db, limit, counted));
       return absl::OkStatus();
     }
     ASSIGN_OR_RETURN(const int64_t checkpoints,

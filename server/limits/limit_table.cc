@@ -43,7 +43,7 @@ constexpr LimitInfo kInfos[kLimits] = {
     {Limit::kUrgentJobs, "urgent_jobs", LimitScope::kUsersAndProjects, 0, kAny,
      "urgent jobs that have not ended", false},
     {Limit::kShare, "share", LimitScope::kShares, 1, kMostShare,
-     "parts of the device time", false},
+     "parts of the device time", false, 1},
 };
 
 std::string Quoted(const std::string& text) {
@@ -80,23 +80,23 @@ absl::Status CheckSubject(const AccountList& accounts,
 
 absl::Status CheckValue(const LimitSubject& subject, const LimitInfo& info,
                         int64_t value) {
-  if (info.limit == Limit::kShare) {
-    if (value >= 1 && value <= info.most) return absl::OkStatus();
-    return FieldError(FieldReason::kInvalidValue, "value",
-                      absl::StrCat("a share is from 1 to ", info.most));
-  }
   // What holds for everybody is in force already.
   const int64_t most = subject.text == kServer || !info.always_holds
                            ? info.most
                            : std::min(info.most, info.built_in.value_or(kAny));
-  if (value >= 0 && value <= most) return absl::OkStatus();
-  if (value < 0) {
+  if (value >= info.least && value <= most) return absl::OkStatus();
+  if (value < info.least) {
     return FieldError(FieldReason::kInvalidValue, "value",
-                      "must not be negative");
+                      info.least == 0
+                          ? std::string("must not be negative")
+                          : absl::StrCat("must be ", info.least, " or more"));
   }
-  return FieldError(FieldReason::kInvalidValue, "value",
-                    absl::StrCat(value, " is more than ", most,
-                                 ", which holds whatever the table says"));
+  return FieldError(
+      FieldReason::kInvalidValue, "value",
+      absl::StrCat(value, " is more than ", most,
+                   info.always_holds
+                       ? ", which holds whatever the table says"
+                       : std::string(", the most that there is")));
 }
 
 }  // namespace

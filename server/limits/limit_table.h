@@ -69,6 +69,7 @@ struct LimitInfo {
   const char* meaning;  // "jobs that have not ended"
   // The constant holds whatever rows say; else a row counts in its place.
   bool always_holds = true;
+  int64_t least = 0;  // no row has less
 };
 // A share is no bound: it is the weight with which device time is shared, from
 // 1 to this, and holds for admins, too.

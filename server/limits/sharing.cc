@@ -5,26 +5,15 @@
 namespace roundhouse {
 namespace {
 
-void Put(const LimitSubject& subject, int64_t value, ShareWeights& weights) {
-  const auto weight = static_cast<double>(value);
+// ShareWeights or RunningLimits; a server's row is the latter's alone.
+template <typename Numbers, typename Number>
+void Put(const LimitSubject& subject, Number value, Numbers& numbers) {
   if (!subject.project.empty()) {
-    weights.projects[subject.project] = weight;
+    numbers.projects[subject.project] = value;
   } else if (!subject.user.empty()) {
-    weights.users[subject.user] = weight;
+    numbers.users[subject.user] = value;
   } else {
-    weights.other_users = weight;
-  }
-}
-
-void Put(const LimitSubject& subject, int64_t value, RunningLimits& limits) {
-  if (!subject.project.empty()) {
-    limits.projects[subject.project] = value;
-  } else if (!subject.user.empty()) {
-    limits.users[subject.user] = value;
-  } else if (subject.text == kServer) {
-    limits.all = value;
-  } else {
-    limits.other_users = value;
+    numbers.other_users = value;
   }
 }
 
@@ -43,8 +32,15 @@ Sharing SharingOf(const LimitRows& rows) {
   for (const auto& [key, value] : rows.values) {
     const auto subject = ParseLimitSubject(key.second);
     if (!subject.ok()) continue;
-    if (key.first == Limit::kShare) Put(*subject, value, sharing.weights);
-    if (key.first == Limit::kRunningJobs) Put(*subject, value, sharing.running);
+    if (key.first == Limit::kShare) {
+      Put(*subject, static_cast<double>(value), sharing.weights);
+    } else if (key.first != Limit::kRunningJobs) {
+      continue;
+    } else if (subject->text == kServer) {
+      sharing.running.all = value;
+    } else {
+      Put(*subject, value, sharing.running);
+    }
   }
   return sharing;
 }

@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <random>
+#include <set>
 #include <string>
 #include <utility>
 #include <variant>
@@ -36,7 +37,10 @@ class SharesTest : public testing::Test {
     options.workers.seed = seed;
     options.workers.begins = [this](const Order& order) {
       const auto* const slot = std::get_if<wire::RunSlot>(&order.body);
-      if (slot != nullptr) begun_.try_emplace(slot->job, server_->now());
+      if (slot == nullptr) return;
+      begun_.try_emplace(slot->job, server_->now());
+      // A replay has the same number.
+      EXPECT_TRUE(slots_.insert(slot->slot).second) << "computed twice";
     };
     options.workers.done = [this](const Order& order, absl::Duration time) {
       const auto* const slot = std::get_if<wire::RunSlot>(&order.body);
@@ -47,6 +51,7 @@ class SharesTest : public testing::Test {
     options.host_bytes = uint64_t{256} << 20;
     options.max_running_jobs = 16;
     owners_.clear();
+    slots_.clear();
     server_ = std::make_unique<SimServer>(options);
     server_->Start();
   }
@@ -72,6 +77,7 @@ class SharesTest : public testing::Test {
 
   std::string root_;
   std::map<uint64_t, std::string> owners_;
+  std::set<uint64_t> slots_;
   std::map<uint64_t, absl::Time> begun_;  // a job's first slot
   std::map<std::string, absl::Duration> computed_;
   absl::Duration longest_;

@@ -216,6 +216,14 @@ void SimWorkers::GoOnLater(WorkerId id, absl::Duration delay) {
   After(id, delay, [this, id] { GoOn(id); });
 }
 
+void SimWorkers::LookAgain(WorkerId id) {
+  if (std::exchange(At(id).looks, true)) return;
+  After(id, kLookAgain, [this, id] {
+    At(id).looks = false;
+    GoOn(id);
+  });
+}
+
 void SimWorkers::AllGoOn() {
   for (size_t i = 0; i < workers_.size(); ++i) {
     GoOnLater(static_cast<WorkerId>(i), absl::ZeroDuration());
@@ -251,12 +259,7 @@ void SimWorkers::GoOn(WorkerId id) {
   Worker& worker = At(id);
   if (worker.running.has_value() && worker.running->busy) return;
   if (!worker.running.has_value() && !Begin(id)) {
-    if (!worker.waiting.empty() && !std::exchange(worker.looks, true)) {
-      After(id, kLookAgain, [this, id] {
-        At(id).looks = false;
-        GoOn(id);
-      });
-    }
+    if (!worker.waiting.empty()) LookAgain(id);
     return;
   }
   Running& running = *worker.running;
@@ -274,13 +277,7 @@ void SimWorkers::GoOnWithSlot(WorkerId id, const wire::RunSlot& slot) {
   Worker& worker = At(id);
   Running& running = *worker.running;
   if (running.withdrawn) return Answer(id, wire::Withdrawn{slot.slot});
-  if (!MayRun(slot, running.micro_batch)) {
-    if (std::exchange(worker.looks, true)) return;
-    return After(id, kLookAgain, [this, id] {
-      At(id).looks = false;
-      GoOn(id);
-    });
-  }
+  if (!MayRun(slot, running.micro_batch)) return LookAgain(id);
   if (running.micro_batch == 0) {
     Tell(id, {running.order.attempt,
               wire::SlotStarted{.slot = slot.slot,

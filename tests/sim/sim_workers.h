@@ -107,6 +107,7 @@ class SimWorkers final : public WorkerPool {
   // `then` comes after this time, unless the worker dies meanwhile.
   void After(WorkerId worker, absl::Duration delay, std::function<void()> then);
   void GoOnLater(WorkerId worker, absl::Duration delay);
+  void LookAgain(WorkerId worker);
   void AllGoOn();
   void GoOn(WorkerId worker);
   bool Begin(WorkerId worker);
