@@ -26,6 +26,7 @@ constexpr int64_t kMostBytesEach = 1 << 20;
 // More than the windows of a connection hold.
 constexpr int kEvents = 150;
 constexpr size_t kMessageBytes = 10'000;
+constexpr int kMostAttempts = 100;
 
 // Resident memory of this process, which has the server and its readers.
 int64_t ResidentBytes() {
@@ -115,13 +116,17 @@ TEST_F(SlowReadersTest, AHundredOfThemCostLittleAndMissNothing) {
     EXPECT_LT(seen, last);
     EXPECT_EQ(watches[i]->reader->Finish().error_code(),
               grpc::StatusCode::CANCELLED);
-    const auto again = StartWatch(*connections[0], seen);
-    read(*again);
-    ASSERT_EQ(seen, last);
-    again->context.TryCancel();
-    while (again->reader->Read(&message)) {
+    // On a busy machine this reader too may be cut off; it comes back again.
+    for (int attempt = 0; seen < last; ++attempt) {
+      ASSERT_LT(attempt, kMostAttempts);
+      const auto again = StartWatch(*connections[0], seen);
+      read(*again);
+      again->context.TryCancel();
+      while (again->reader->Read(&message)) {
+      }
+      ASSERT_EQ(again->reader->Finish().error_code(),
+                grpc::StatusCode::CANCELLED);
     }
-    again->reader->Finish();
   }
 }
 
