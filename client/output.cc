@@ -219,6 +219,37 @@ std::string JobText(const v1::FineTuningJob& job) {
   return FormatTable(rows);
 }
 
+namespace {
+
+std::string LoanText(const v1::DeviceLoan& loan) {
+  std::string text = VisibleLine(loan.owner());
+  if (loan.has_until_time()) {
+    absl::StrAppend(
+        &text, " until ",
+        absl::FormatTime("%Y-%m-%d %H:%M UTC",
+                         absl::FromUnixSeconds(loan.until_time().seconds()),
+                         absl::UTCTimeZone()));
+  }
+  if (!loan.note().empty()) {
+    absl::StrAppend(&text, " (", VisibleLine(loan.note()), ")");
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string DeviceLine(const v1::Device& device) {
+  const std::string loan =
+      device.has_loan() ? LoanText(device.loan()) : std::string();
+  const bool lent = device.state() == v1::LENT;
+  return absl::StrCat("device ", device.index(), " is ",
+                      v1::DeviceState_Name(device.state()),
+                      loan.empty() ? ""
+                      : lent       ? " to "
+                                   : " by ",
+                      loan, lent ? "; its memory is free\n" : "\n");
+}
+
 std::string DeviceTable(const std::vector<v1::Device>& devices) {
   std::vector<Row> rows = {{"DEVICE", "KIND", "STATE", "MEMORY", "BUBBLE",
                             "COMPUTE", "H2D", "D2H", "SLOTS", "RESTARTS",
@@ -226,6 +257,10 @@ std::string DeviceTable(const std::vector<v1::Device>& devices) {
   const bool gpus = std::any_of(
       devices.begin(), devices.end(),
       [](const v1::Device& device) { return !device.product_name().empty(); });
+  const bool lent =
+      std::any_of(devices.begin(), devices.end(),
+                  [](const v1::Device& device) { return device.has_loan(); });
+  if (lent) rows.back().push_back("WHO HAS IT");
   if (gpus) rows.back().push_back("GPU");
   for (const v1::Device& device : devices) {
     rows.push_back(
@@ -243,6 +278,9 @@ std::string DeviceTable(const std::vector<v1::Device>& devices) {
          FormatBytes(device.h2d_bytes()), FormatBytes(device.d2h_bytes()),
          absl::StrCat(device.slots()), absl::StrCat(device.worker_restarts()),
          device.job().empty() ? "-" : ShortName(device.job())});
+    if (lent) {
+      rows.back().push_back(device.has_loan() ? LoanText(device.loan()) : "-");
+    }
     if (gpus) rows.back().push_back(device.product_name());
   }
   return FormatTable(rows);

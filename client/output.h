@@ -32,6 +32,8 @@ std::string JobTable(const std::vector<v1::FineTuningJob>& jobs,
 // One job in full, a "key: value" line each, without the texts.
 std::string JobText(const v1::FineTuningJob& job);
 std::string DeviceTable(const std::vector<v1::Device>& devices);
+// Its state, and who has it: "device 3 is LENT to anna until ...".
+std::string DeviceLine(const v1::Device& device);
 
 // What to say when a job has ended: one or more lines, each with its newline.
 std::string FinalText(const v1::FineTuningJob& job);

@@ -306,6 +306,87 @@ TEST_F(RunTest, Devices) {
             int64_t{1} << 33);
 }
 
+TEST_F(RunTest, ADeviceIsLentAndItsEndAwaited) {
+  v1::LendDeviceRequest asked;
+  server_.answers().lend = [&](const v1::LendDeviceRequest& request,
+                               v1::Device* device) {
+    asked = request;
+    device->set_name(request.name());
+    device->set_index(1);
+    device->set_state(v1::LEAVING);
+    return grpc::Status::OK;
+  };
+  int looks = 0;
+  server_.answers().devices = [&](v1::ListDevicesResponse* response) {
+    response->add_devices()->set_name("devices/0");
+    v1::Device* device = response->add_devices();
+    device->set_name("devices/1");
+    device->set_index(1);
+    device->set_state(++looks < 3 ? v1::LEAVING : v1::LENT);
+    device->mutable_loan()->set_owner("anna");
+    device->mutable_loan()->set_note("demo");
+    device->mutable_loan()->mutable_until_time()->set_seconds(1800000000);
+    return grpc::Status::OK;
+  };
+  ASSERT_EQ(Run({"device", "lend", "1", "--for=90m", "--note=demo"}),
+            ExitCode::kOk)
+      << err();
+  EXPECT_EQ(looks, 3);
+  EXPECT_EQ(asked.name(), "devices/1");
+  EXPECT_EQ(asked.note(), "demo");
+  EXPECT_EQ(asked.duration().seconds(), 90 * 60);
+  EXPECT_FALSE(asked.has_until_time());
+  EXPECT_EQ(out(),
+            "device 1 is LENT to anna until 2027-01-15 08:00 UTC (demo); its "
+            "memory is free\n");
+  ASSERT_EQ(Run({"device"}), ExitCode::kOk);
+  EXPECT_TRUE(Has(out(), "anna until 2027-01-15 08:00 UTC (demo)")) << out();
+
+  ASSERT_EQ(Run({"device", "lend", "1", "--until=2027-01-15 18:00"}),
+            ExitCode::kOk);
+  EXPECT_FALSE(asked.has_duration());
+  EXPECT_TRUE(asked.has_until_time());
+  ASSERT_EQ(Run({"device", "lend", "1", "--until=18:00"}), ExitCode::kOk);
+  const absl::Duration left =
+      absl::FromUnixSeconds(asked.until_time().seconds()) - absl::Now();
+  EXPECT_GT(left, -absl::Minutes(1));
+  EXPECT_LE(left, absl::Hours(25));
+}
+
+TEST_F(RunTest, ADeviceIsReturnedFencedAndUnfenced) {
+  std::vector<std::string> asked;
+  server_.answers().change_device = [&](const std::string& call,
+                                        const std::string& name,
+                                        v1::Device* device) {
+    asked.push_back(call + " " + name);
+    device->set_state(v1::STARTING);
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Run({"device", "return", "0"}), ExitCode::kOk);
+  EXPECT_EQ(out(), "device 0 is STARTING\n");
+  EXPECT_EQ(Run({"device", "fence", "2", "--note=its fan"}), ExitCode::kOk);
+  EXPECT_EQ(Run({"device", "unfence", "2"}), ExitCode::kOk);
+  EXPECT_EQ(asked, (std::vector<std::string>{"return devices/0",
+                                             "fence its fan devices/2",
+                                             "unfence devices/2"}));
+}
+
+TEST_F(RunTest, WhatIsAskedOfADeviceIsChecked) {
+  const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
+      {{"device", "lent", "1"}, "did you mean lend?"},
+      {{"device", "lend"}, "lend needs a DEVICE"},
+      {{"device", "lend", "x"}, "lend needs a DEVICE"},
+      {{"device", "lend", "1", "--for=2h", "--until=18:00"}, "exclude"},
+      {{"device", "lend", "1", "--for=2x"}, "\"2x\" is no time from 1m"},
+      {{"device", "lend", "1", "--until=25:00"}, "is no time such as 18:00"},
+      {{"device", "return", "1", "--for=2h"}, "are for lend"},
+      {{"device", "unfence", "1", "--note=x"}, "is for lend and fence"}};
+  for (const auto& [arguments, text] : cases) {
+    EXPECT_EQ(Run(arguments), ExitCode::kUsage) << text;
+    EXPECT_TRUE(Has(err(), text)) << err();
+  }
+}
+
 TEST_F(RunTest, LogsThenTheReasonOfAFailure) {
   server_.answers().logs = [](const v1::StreamFineTuningJobLogsRequest& request,
                               const SendLog& send) {

@@ -9,19 +9,23 @@
 namespace roundhouse::client {
 
 absl::StatusOr<absl::Duration> ParseTimeSpan(const std::string& flag,
-                                             const std::string& text) {
+                                             const std::string& text,
+                                             absl::Duration least) {
   const char unit = text.empty() ? '\0' : text.back();
-  const int64_t hours = unit == 'd' ? 24 : 1;
+  const absl::Duration one = unit == 'd'   ? absl::Hours(24)
+                             : unit == 'h' ? absl::Hours(1)
+                             : unit == 'm' ? absl::Minutes(1)
+                                           : absl::ZeroDuration();
   const absl::string_view number =
       absl::string_view(text).substr(0, text.empty() ? 0 : text.size() - 1);
-  int64_t count = 0;
-  if ((unit == 'd' || unit == 'h') && absl::SimpleAtoi(number, &count) &&
-      count >= 1 && count <= kMostDays * 24 / hours) {
-    return absl::Hours(count * hours);
+  int32_t count = 0;
+  if (absl::SimpleAtoi(number, &count)) {
+    const absl::Duration span = count * one;
+    if (span >= least && span <= kMostDays * absl::Hours(24)) return span;
   }
-  return absl::InvalidArgumentError(absl::StrCat("flag --", flag, ": \"", text,
-                                                 "\" is no time from 1h to ",
-                                                 kMostDays, "d"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "flag --", flag, ": \"", text, "\" is no time from ",
+      least < absl::Hours(1) ? "1m" : "1h", " to ", kMostDays, "d"));
 }
 
 }  // namespace roundhouse::client

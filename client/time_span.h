@@ -1,4 +1,4 @@
-// Spans of time as people write them on a command line: "12h", "90d".
+// Spans of time as people write them on a command line: "30m", "12h", "90d".
 //
 // Pure; thread-safe.
 #ifndef ROUNDHOUSE_CLIENT_TIME_SPAN_H_
@@ -13,9 +13,11 @@ namespace roundhouse::client {
 
 inline constexpr int kMostDays = 3650;
 
-// Whole hours or days, from 1h to kMostDays.  kInvalidArgument names the flag.
-absl::StatusOr<absl::Duration> ParseTimeSpan(const std::string& flag,
-                                             const std::string& text);
+// Whole minutes, hours or days, from `least` to kMostDays.  kInvalidArgument
+// names the flag.
+absl::StatusOr<absl::Duration> ParseTimeSpan(
+    const std::string& flag, const std::string& text,
+    absl::Duration least = absl::Hours(1));
 
 }  // namespace roundhouse::client
 

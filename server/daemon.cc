@@ -29,6 +29,7 @@
 #include "server/arena/host_arena.h"
 #include "server/core_files.h"
 #include "server/dataset/dataset_inspector.h"
+#include "server/devices/device_loans.h"
 #include "server/doctor/doctor.h"
 #include "server/examination.h"
 #include "server/gpu/gpu_metrics.h"
@@ -236,6 +237,10 @@ class Daemon {
     ASSIGN_OR_RETURN(accounts_, Accounts::Load(store_.get()));
     RETURN_IF_ERROR(CheckOwners(options_.owned_roots, *accounts_->list()));
     ASSIGN_OR_RETURN(tokens_, Tokens::Load(store_.get()));
+    ASSIGN_OR_RETURN(
+        loans_,
+        DeviceLoans::Load(store_.get(),
+                          DeviceLoans::KeysOf(gpus_, options_.device_count)));
     if (options_.listen_tls.has_value()) {
       ASSIGN_OR_RETURN(tls_, OpenTls(options_.state_dir, options_.tls));
     }
@@ -327,6 +332,7 @@ class Daemon {
         gpus_, metrics_->gpus(), [this](int device, const std::string& what) {
           pool_->Suspect(static_cast<DeviceId>(device), what);
         });
+    engine_->device_keeper().SetLoans(loans_->Now());
     RETURN_IF_ERROR(pool_->Start(&engine_->listener()));
     return engine_->Recover();
   }
@@ -364,6 +370,7 @@ class Daemon {
                           .store = store_.get(),
                           .accounts = accounts_.get(),
                           .tokens = tokens_.get(),
+                          .loans = loans_.get(),
                           .datasets = inspector_.get(),
                           .models = catalog_.get(),
                           .sampler = &engine_->sampler(),
@@ -437,6 +444,7 @@ class Daemon {
   std::unique_ptr<Uploads> uploads_;
   std::unique_ptr<ModelPulls> pulls_;
   std::unique_ptr<Tokens> tokens_;
+  std::unique_ptr<DeviceLoans> loans_;
   std::unique_ptr<TlsContext> tls_;  // null: none
   std::unique_ptr<TimingLog> samples_;
   std::unique_ptr<EventLoop> loop_;

@@ -1,4 +1,4 @@
-// roundhouse device: the devices and where their time went.
+// roundhouse device: the devices, where their time went, and who has them.
 #ifndef ROUNDHOUSE_CLIENT_COMMANDS_DEVICE_H_
 #define ROUNDHOUSE_CLIENT_COMMANDS_DEVICE_H_
 

@@ -245,6 +245,27 @@ class FakeServer::System : public v1::SystemService::Service {
     return answers_.devices ? answers_.devices(response) : NoAnswer();
   }
 
+  grpc::Status LendDevice(grpc::ServerContext*,
+                          const v1::LendDeviceRequest* request,
+                          v1::Device* response) override {
+    return answers_.lend ? answers_.lend(*request, response) : NoAnswer();
+  }
+  grpc::Status ReturnDevice(grpc::ServerContext*,
+                            const v1::ReturnDeviceRequest* request,
+                            v1::Device* response) override {
+    return ChangeDevice("return", request->name(), response);
+  }
+  grpc::Status FenceDevice(grpc::ServerContext*,
+                           const v1::FenceDeviceRequest* request,
+                           v1::Device* response) override {
+    return ChangeDevice("fence " + request->note(), request->name(), response);
+  }
+  grpc::Status UnfenceDevice(grpc::ServerContext*,
+                             const v1::UnfenceDeviceRequest* request,
+                             v1::Device* response) override {
+    return ChangeDevice("unfence", request->name(), response);
+  }
+
   grpc::Status GetServer(grpc::ServerContext*, const v1::GetServerRequest*,
                          v1::Server* response) override {
     return answers_.server ? answers_.server(response) : NoAnswer();
@@ -263,6 +284,12 @@ class FakeServer::System : public v1::SystemService::Service {
   }
 
  private:
+  grpc::Status ChangeDevice(const std::string& call, const std::string& name,
+                            v1::Device* response) const {
+    return answers_.change_device ? answers_.change_device(call, name, response)
+                                  : NoAnswer();
+  }
+
   const FakeAnswers& answers_;
 };
 

@@ -68,6 +68,11 @@ struct FakeAnswers {
                              v1::GetDiskUsageResponse*)>
       disk_usage;
   std::function<grpc::Status(v1::ListDevicesResponse*)> devices;
+  std::function<grpc::Status(const v1::LendDeviceRequest&, v1::Device*)> lend;
+  // The other calls that take a device out of use or back, by their names.
+  std::function<grpc::Status(const std::string& call, const std::string& name,
+                             v1::Device*)>
+      change_device;
   std::function<grpc::Status(v1::Server*)> server;
   std::function<grpc::Status(v1::Diagnosis*)> diagnosis;
   std::function<grpc::Status(const v1::ValidateDatasetRequest&,

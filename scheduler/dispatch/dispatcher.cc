@@ -170,13 +170,23 @@ void Dispatcher::DeviceDown(DeviceId device) {
 }
 
 void Dispatcher::DeviceLost(DeviceId device) {
-  const int live = sent_.live_device_count();
-  for (const SentWork::SentSlot& slot : sent_.DeviceLost(device)) {
-    At(slot.job).Unplace(slot.slot);
-  }
-  if (sent_.live_device_count() == live) return;  // It has never been up.
+  if (!sent_.DeviceLost(device)) return;
   SetDevices();
-  for (auto& [id, job] : jobs_) job.steps.WithdrawAll();
+  Vacate(device);
+}
+
+void Dispatcher::DeviceLeaves(DeviceId device) {
+  sent_.Leave(device);
+  Vacate(device);
+}
+
+void Dispatcher::DeviceStays(DeviceId device) {
+  sent_.Stay(device);
+  Pump();
+}
+
+void Dispatcher::Vacate(DeviceId device) {
+  for (auto& [id, job] : jobs_) job.steps.Vacate(device);
   Pump();
 }
 
@@ -199,6 +209,12 @@ void Dispatcher::SlotDone(SlotId slot, int64_t compute_ns) {
     }
     Pump();
     return;
+  }
+}
+
+void Dispatcher::SlotStarted(SlotId slot) {
+  for (auto& [id, job] : jobs_) {
+    if (job.steps.SlotStarted(slot)) return;
   }
 }
 

@@ -2,8 +2,8 @@
 // pure state machine over the slots of all running jobs.
 //
 //   events in   AddJob, BeginStep, SlotDone, ContributionDown, HostOpDone,
-//               DeviceUp, DeviceDown, DeviceLost, HostUp, HostDown,
-//               SlotWithdrawn, Abandon
+//               DeviceUp, DeviceDown, DeviceLost, DeviceLeaves, HostUp,
+//               HostDown, SlotWithdrawn, Abandon
 //   actions out RunSlot, WithdrawSlot, RunHostOp, StepReduced, StepDone, Quiet
 //
 // The caller (server/steps/dispatch_loop; scheduler/simulate/dispatcher_feed in
@@ -50,10 +50,11 @@
 // first of its device, and all that it reads comes from slots before it.
 //
 // Losses.  DeviceDown: its slots wait for the device to come back (DeviceUp
-// sends them again, in order).  DeviceLost: every dispatched slot is withdrawn
-// in reverse order and all unfinished slots are placed anew over the devices
-// that are left.  HostDown/HostUp: unfinished host operations go out again in
-// order.  Bits never depend on any of it.
+// sends them again, in order).  DeviceLost: its slots are placed anew over the
+// devices that are left, and so are all later ones of their jobs, wherever they
+// are: those are withdrawn, the last one first.  DeviceLeaves: the same of what
+// the device does not compute yet.  HostDown/HostUp: unfinished host operations
+// go out again in order.  Bits never depend on any of it.
 #ifndef ROUNDHOUSE_SCHEDULER_DISPATCH_DISPATCHER_H_
 #define ROUNDHOUSE_SCHEDULER_DISPATCH_DISPATCHER_H_
 
@@ -141,6 +142,12 @@ class Dispatcher {
   // It will not come back.  REQUIRES: down.  No effect on a device that has
   // never been up.
   void DeviceLost(DeviceId device);
+  // It is to be free: what it computes ends there, and it gets nothing more
+  // until it is up anew or DeviceStays.  No effect on one that is not up.
+  void DeviceLeaves(DeviceId device);
+  void DeviceStays(DeviceId device);
+  // Slots are out there.
+  bool HasSlots(DeviceId device) const { return sent_.HasSlots(device); }
   // The speeds of the devices that were up and are not lost, in their order.
   // They are the stated ones, corrected by how long each device's slots took
   // against all slots, if some differ by a fifth. Devices of about one speed
@@ -154,6 +161,8 @@ class Dispatcher {
 
   // --- answers
 
+  // Its device begins to compute it.  Ignored like SlotDone.
+  void SlotStarted(SlotId slot);
   // The daemon has accepted the slot's result, which took `compute_ns` of its
   // device.  Ignored for a slot that is not out or has committed before.
   void SlotDone(SlotId slot, int64_t compute_ns);
@@ -198,6 +207,7 @@ class Dispatcher {
   // What the job's slots that are out will take.
   double OutNs(JobId id) const;
   void SetDevices();
+  void Vacate(DeviceId device);
   uint64_t PlaceAmong(const std::vector<SentWork::SentSlot>& sent,
                       const SentWork::SentSlot& slot);
   void Pump();

@@ -226,6 +226,13 @@ bool JobSteps::SlotWithdrawn(SlotId id) {
   return true;
 }
 
+bool JobSteps::SlotStarted(SlotId id) {
+  Slot* const slot = Find(id);
+  if (slot == nullptr || slot->state != Slot::State::kOut) return false;
+  slot->started = true;
+  return true;
+}
+
 void JobSteps::SendAgain(SlotId id) { Emit(slots_.at(id)); }
 
 void JobSteps::WorkerDied(SlotId id) {
@@ -268,7 +275,7 @@ void JobSteps::SetReduced(Round& round, int unit) {
 
 void JobSteps::HoldSlots() {
   slots_held_ = true;
-  WithdrawOut(0);
+  WithdrawFrom(SlotId{});
 }
 
 void JobSteps::ReleaseSlots() { slots_held_ = false; }
@@ -278,7 +285,7 @@ void JobSteps::Abandon() {
   abandoning_ = true;
   if (!steps_.empty()) {
     abandoned_step_ = FirstToAbandon()->number;
-    WithdrawOut(*abandoned_step_);
+    WithdrawFrom(FirstSlotOf(*abandoned_step_));
   }
 }
 
@@ -364,6 +371,7 @@ bool JobSteps::MaySend(const Slot& slot) const {
 
 void JobSteps::Emit(Slot& slot) {
   SetState(slot, Slot::State::kOut);
+  slot.started = false;
   actions_.push_back(RunSlotAction{job_, slot.id, slot.device, slot.place,
                                    slot.kind, slot.layers, slot.micro_batches,
                                    slot.turn, slot.down, slot.blocks});
@@ -428,10 +436,29 @@ void JobSteps::FinishSteps() {
 
 // --- losses ---
 
-void JobSteps::WithdrawOut(uint64_t first_step_number) {
-  for (auto entry = slots_.rbegin(); entry != slots_.rend(); ++entry) {
+// What comes before the first one that is placed anew stays where it is: none
+// of it reads what comes later.
+void JobSteps::Vacate(DeviceId device) {
+  for (const auto& [id, slot] : slots_) {
+    const bool lost = slot.state == Slot::State::kLostWorker;
+    const bool waits = slot.state == Slot::State::kOut && !slot.started;
+    if (slot.device == device && (lost || waits)) return WithdrawFrom(id);
+  }
+}
+
+SlotId JobSteps::FirstSlotOf(uint64_t step_number) const {
+  const auto first =
+      std::find_if(slots_.begin(), slots_.end(), [&](const auto& entry) {
+        return entry.second.place.step_number >= step_number;
+      });
+  return first == slots_.end() ? static_cast<SlotId>(~uint64_t{0})
+                               : first->first;
+}
+
+void JobSteps::WithdrawFrom(SlotId first) {
+  for (auto entry = slots_.rbegin();
+       entry != slots_.rend() && entry->first >= first; ++entry) {
     Slot& slot = entry->second;
-    if (slot.place.step_number < first_step_number) continue;
     if (slot.state == Slot::State::kOut) {
       SetState(slot, Slot::State::kWithdrawing);
       actions_.push_back(WithdrawSlotAction{job_, slot.id, slot.device});

@@ -132,13 +132,14 @@ class JobSteps {
   bool ContributionDown(SlotId slot, int unit);
 
   // --- of the workers
+  // Its device computes it.  False: as for SlotDone.
+  bool SlotStarted(SlotId slot);
   void SendAgain(SlotId slot);  // its device is up again
   // Its device's worker died; it will come back.
   void WorkerDied(SlotId slot);
-  // Its device is lost: it waits to be placed anew.
-  void Unplace(SlotId slot);
-  // Asks for every slot that is out.
-  void WithdrawAll() { WithdrawOut(0); }
+  // The device gets none of its slots any more.  Those that it has are placed
+  // anew but for those that it computes, and with them all that come later.
+  void Vacate(DeviceId device);
   void HostOpDone(const RunHostOpAction& action);
 
   // --- deciding
@@ -170,6 +171,7 @@ class JobSteps {
     std::vector<int> down;    // of those: they have its contribution
     enum class State { kWaiting, kOut, kLostWorker, kWithdrawing, kCommitted };
     State state = State::kWaiting;
+    bool started = false;  // its device computes it
     DeviceId device{};
   };
   struct Round {
@@ -252,7 +254,11 @@ class JobSteps {
   void Emit(RunHostOpAction action);
   void FinishRounds();
   void FinishSteps();
-  void WithdrawOut(uint64_t first_step_number);
+  // It waits to be placed anew.
+  void Unplace(SlotId slot);
+  // Asks for those that are out, from the last one to `first`.
+  void WithdrawFrom(SlotId first);
+  SlotId FirstSlotOf(uint64_t step_number) const;
   void DropNewestStep();
   void FinishAbandoning();
   // An abandoned step, or one after it.

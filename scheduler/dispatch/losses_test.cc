@@ -105,6 +105,66 @@ TEST(LossesTest, HeldStepsCanBeAbandoned) {
   EXPECT_EQ(world.steps_done, 0);
 }
 
+// What comes before the slots of the device that is lost stays where it is.
+TEST(LossesTest, OnlyWhatComesLaterIsPlacedAnew) {
+  World world(kShape, 2, 11);
+  world.Begin(TrainStep(1, true));
+  ASSERT_EQ(world.sent.size(), 4u);
+  ASSERT_EQ(Number(world.sent[0].device), 0);
+  ASSERT_EQ(Number(world.sent[1].device), 1);
+  world.Crash(1);
+  world.Lose(1);
+  world.RunToEnd();
+  EXPECT_EQ(world.steps_done, 1);
+  ASSERT_EQ(world.sent.size(), 7u);
+  EXPECT_EQ(world.sent[4].slot, world.sent[1].slot);
+}
+
+// What a device computes ends there; it gets nothing more, and the others do
+// the rest.
+TEST(LossesTest, ALeavingDeviceEndsWhatItComputes) {
+  for (uint64_t seed = 1; seed <= 100; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937_64 random(seed);
+    World world(kShape, 3, seed);
+    world.Begin(TrainStep(3, true));
+    for (uint64_t i = random() % 20; i > 0; --i) world.StepOnce();
+    const int leaves = static_cast<int>(random() % 3);
+    world.Leave(leaves);
+    while (world.dispatcher().HasSlots(static_cast<DeviceId>(leaves))) {
+      ASSERT_TRUE(world.StepOnce());
+    }
+    const bool stays = random() % 3 == 0;
+    if (stays) {
+      world.Stay(leaves);
+    } else {
+      world.Crash(leaves);
+      world.Lose(leaves);
+    }
+    world.RunToEnd();
+    ASSERT_EQ(world.steps_done, 1);
+    EXPECT_EQ(world.dispatcher().DeviceSpeeds().size(), stays ? 3u : 2u);
+  }
+}
+
+TEST(LossesTest, WithEveryDeviceAwayJobsWaitForOne) {
+  World world(kShape, 2, 3);
+  world.Begin(TrainStep(2, true));
+  for (int device = 0; device < 2; ++device) {
+    world.Leave(device);
+    while (world.dispatcher().HasSlots(static_cast<DeviceId>(device))) {
+      ASSERT_TRUE(world.StepOnce());
+    }
+    world.Crash(device);
+    world.Lose(device);
+  }
+  world.RunToEnd();
+  EXPECT_EQ(world.steps_done, 0);
+  world.Respawn(1);
+  world.RunToEnd();
+  EXPECT_EQ(world.steps_done, 1);
+}
+
 // Whatever dies, every step ends, every unit is updated exactly once per step,
 // and no committed slot runs again.
 TEST(LossesTest, RandomLossesNeverStopOrRepeatAStep) {
@@ -215,6 +275,10 @@ TEST(LossesTest, RandomLossesNeverStopSeveralJobs) {
         world.Crash(lost);
         if (random() % 2 == 0) world.StepOnce();
         world.Lose(lost++);
+      }
+      if (random() % 16 == 0) {
+        world.LeaveForAWhile(
+            random, lost + static_cast<int>(random() % (devices - lost)));
       }
       while (seen < world.done_of.size()) begin(world.done_of[seen++]);
     }

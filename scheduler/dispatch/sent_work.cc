@@ -46,6 +46,7 @@ std::vector<SentWork::SentSlot> SentWork::DeviceUp(DeviceId device,
   ROUNDHOUSE_CHECK(!state.up) << "device " << Number(device) << " is up";
   ROUNDHOUSE_CHECK(traits.speed > 0) << traits.speed;
   state.up = true;
+  state.leaving = false;
   state.traits = traits;
   MeasureSpeeds();  // its times are still those of the same hardware
   return state.slots;
@@ -57,13 +58,27 @@ void SentWork::DeviceDown(DeviceId device) {
   state.up = false;
 }
 
-std::vector<SentWork::SentSlot> SentWork::DeviceLost(DeviceId device) {
+bool SentWork::DeviceLost(DeviceId device) {
   const auto found = devices_.find(device);
-  if (found == devices_.end()) return {};
+  if (found == devices_.end()) return false;
   ROUNDHOUSE_CHECK(!found->second.up);
-  std::vector<SentSlot> slots = std::move(found->second.slots);
   devices_.erase(found);
-  return slots;
+  return true;
+}
+
+void SentWork::Leave(DeviceId device) {
+  const auto found = devices_.find(device);
+  if (found != devices_.end()) found->second.leaving = true;
+}
+
+void SentWork::Stay(DeviceId device) {
+  const auto found = devices_.find(device);
+  if (found != devices_.end()) found->second.leaving = false;
+}
+
+bool SentWork::HasSlots(DeviceId device) const {
+  const auto found = devices_.find(device);
+  return found != devices_.end() && !found->second.slots.empty();
 }
 
 const std::vector<SentWork::SentSlot>& SentWork::Slots(DeviceId device) const {
@@ -158,7 +173,7 @@ std::optional<DeviceId> SentWork::Place(const SentSlot& slot,
   using Rank = std::tuple<bool, bool, double, double, uint64_t>;
   std::optional<std::pair<Rank, DeviceId>> best;
   for (const auto& [device, state] : devices_) {
-    if (!state.up) continue;
+    if (!state.up || state.leaving) continue;
     const Rank rank = {HasPartBefore(state, slot),
                        state.traits.memory_bytes < slot.device_bytes,
                        FreeNs(state, job_class) + slot.ns / state.speed,

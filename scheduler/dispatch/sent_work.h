@@ -79,8 +79,13 @@ class SentWork {
   std::vector<SentSlot> DeviceUp(DeviceId device, const DeviceTraits& traits);
   // It keeps its slots.
   void DeviceDown(DeviceId device);
-  // Returns what it had; empty where it was never up.  REQUIRES: down.
-  std::vector<SentSlot> DeviceLost(DeviceId device);
+  // False: it was never up.  What it had is to be placed anew.  REQUIRES: down.
+  bool DeviceLost(DeviceId device);
+  // It gets no slots until it stays, or is up again.  No effect on one that was
+  // never up.
+  void Leave(DeviceId device);
+  void Stay(DeviceId device);
+  bool HasSlots(DeviceId device) const;
   const std::vector<SentSlot>& Slots(DeviceId device) const;
   int live_device_count() const { return static_cast<int>(devices_.size()); }
   // As Dispatcher's.
@@ -137,6 +142,7 @@ class SentWork {
   };
   struct Device {
     bool up = false;
+    bool leaving = false;
     DeviceTraits traits;
     Times times;
     bool differs = false;     // from all together, by them
@@ -160,7 +166,7 @@ class SentWork {
   static std::optional<SentSlot> Take(Device& device, SlotId slot);
 
   const DispatcherOptions options_;
-  std::map<DeviceId, Device> devices_;  // that are not lost
+  std::map<DeviceId, Device> devices_;  // not lost
   std::deque<SentHostOp> host_ops_;
   bool host_up_ = false;
   // The latest time at which a slot that is done was to be done: costs are the

@@ -96,13 +96,52 @@ void World::Crash(int device) {
   for (const RunSlotAction& slot : queues_[device]) {
     withdrawing_.erase(slot.slot);
   }
+  for (const RunSlotAction& slot : queues_[device]) started_.erase(slot.slot);
   queues_[device].clear();
   computing_.erase(device);
   dispatcher_.DeviceDown(static_cast<DeviceId>(device));
   Take();
 }
 
+// What it computes, as far as the dispatcher knows, stays.
+void World::Leave(int device) {
+  const auto id = static_cast<DeviceId>(device);
+  const auto computing = computing_.find(static_cast<size_t>(device));
+  std::optional<SlotId> kept;
+  if (computing != computing_.end()) {
+    kept = queues_[device][computing->second].slot;
+    if (started_.count(*kept) == 0 || withdrawing_.count(*kept) != 0) {
+      kept.reset();
+    }
+  }
+  leaving_.insert(id);
+  dispatcher_.DeviceLeaves(id);
+  Take();
+  if (!kept.has_value()) return;
+  EXPECT_EQ(withdrawing_.count(*kept), 0u);
+}
+
+void World::Stay(int device) {
+  leaving_.erase(static_cast<DeviceId>(device));
+  dispatcher_.DeviceStays(static_cast<DeviceId>(device));
+  Take();
+}
+
+void World::LeaveForAWhile(std::mt19937_64& random, int device) {
+  const auto go_on = [&] {
+    for (uint64_t i = random() % 8; i > 0; --i) StepOnce();
+  };
+  Leave(device);
+  go_on();
+  if (random() % 2 == 0) return Stay(device);
+  Crash(device);
+  if (random() % 2 == 0) Lose(device);
+  go_on();
+  Respawn(device);
+}
+
 void World::Respawn(int device) {
+  leaving_.erase(static_cast<DeviceId>(device));
   dispatcher_.DeviceUp(static_cast<DeviceId>(device));
   Take();
 }
@@ -160,6 +199,7 @@ void World::Execute(const RunSlotAction& action) {
   auto& queue = queues_[Number(action.device)];
   queue.push_back(action);
   sent.push_back(action);
+  EXPECT_EQ(leaving_.count(action.device), 0u);
   EXPECT_LE(queue.size(), 6u);
   EXPECT_LE(std::count_if(queue.begin(), queue.end(),
                           [](const RunSlotAction& slot) {
@@ -300,9 +340,17 @@ void World::AddDeviceEvents(size_t d, Events& events) {
     const bool may_wait = !backfill && std::exchange(oldest, false);
     if (older.insert(slot.job).second &&
         InputsReady(slot, may_wait ? first : slot.micro_batches)) {
-      events.push_back([this, d, i] { computing_[d] = i; });
+      events.push_back([this, d, i] { Compute(d, i); });
     }
   }
+}
+
+void World::Compute(size_t device, size_t index) {
+  computing_[device] = index;
+  if (random_() % 4 == 0) return;  // the news of it comes late
+  const SlotId slot = queues_[device][index].slot;
+  started_.insert(slot);
+  dispatcher_.SlotStarted(slot);
 }
 
 void World::Contribute(const RunSlotAction& slot, int unit) {
@@ -328,6 +376,7 @@ void World::FinishSlot(size_t device) {
   queues_[device].erase(queues_[device].begin() + index);
   computing_.erase(device);
   withdrawing_.erase(slot.slot);
+  started_.erase(slot.slot);
   const bool backward =
       slot.kind == SlotKind::kFused || slot.kind == SlotKind::kBackward;
   if (backward) {
@@ -354,6 +403,7 @@ void World::AnswerWithdrawal(size_t device, size_t index) {
     if (computing->second-- == index) computing_.erase(computing);
   }
   withdrawing_.erase(slot.slot);
+  started_.erase(slot.slot);
   dispatcher_.SlotWithdrawn(slot.slot);
 }
 

@@ -55,6 +55,10 @@ class World {
   void Crash(int device);
   void Respawn(int device);
   void Lose(int device);
+  void Leave(int device);
+  void Stay(int device);
+  // It stays, or its worker ends and comes back later.
+  void LeaveForAWhile(std::mt19937_64& random, int device);
   void CrashHost();
   void Allow(uint64_t step);
   void HoldAfter(std::optional<uint64_t> step);
@@ -107,6 +111,7 @@ class World {
   bool WeightsReady(JobId job, uint64_t step, int unit);
   bool InputsReady(const RunSlotAction& slot, IndexRange micro_batches);
   void AddDeviceEvents(size_t device, Events& events);
+  void Compute(size_t device, size_t index);
   void Contribute(const RunSlotAction& slot, int unit);
   void ReportContribution(size_t device);
   void FinishSlot(size_t device);
@@ -156,6 +161,8 @@ class World {
   // By job, whether it is for the head's sums, and number.
   std::map<std::tuple<JobId, bool, int>, BlockUse> blocks_;
   std::map<size_t, size_t> computing_;  // device, place in its queue
+  std::set<SlotId> started_;            // the dispatcher knows it
+  std::set<DeviceId> leaving_;
 };
 
 // Begins steps like `step`, and another one whenever one is reduced: of a stale

@@ -27,8 +27,12 @@ void DeviceLane::Forget(const PartRun& run) {
                 uploads.end());
   std::erase_if(held_gradients, its);
   std::erase_if(sums, its);
-  // Nobody's lap is left to count.
-  if (parts.empty()) laps_done = laps_sent;
+  if (parts.empty()) {  // nobody's lap is left to count
+    laps_done = laps_sent;
+  } else {  // the next part's laps follow those that are left
+    laps_sent = parts.back().first_lap + parts.back().run->lap_count();
+    laps_admitted = std::min(laps_admitted, laps_sent);
+  }
   AllowSums();
 }
 

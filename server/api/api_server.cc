@@ -27,7 +27,7 @@
 #include "server/api/job_service.h"
 #include "server/api/model_service.h"
 #include "server/api/plan_service.h"
-#include "server/api/system_service.h"
+#include "server/api/system/system_service.h"
 #include "server/api/upload_service.h"
 #include "server/audit/audit_log.h"
 #include "server/calls/stream_pump.h"
@@ -166,7 +166,12 @@ struct ApiServer::Parts {
         checkpoints(to.jobs, to.disk, options.state_dir, calls),
         models(to.models, to.sampler, to.pulls, to.uploads, calls),
         plans(to.planner, calls),
-        system(to.jobs, to.disk, to.store, to.doctor, calls),
+        system({.engine = to.jobs,
+                .disk = to.disk,
+                .store = to.store,
+                .doctor = to.doctor,
+                .loans = to.loans},
+               calls),
         accounts(to.accounts, to.tokens, limit_table.get(), to.disk, calls),
         uploads(to.uploads, calls) {
     peers.LimitUnfinished(
@@ -226,6 +231,9 @@ absl::StatusOr<std::unique_ptr<ApiServer>> ApiServer::Start(
   ASSIGN_OR_RETURN(const std::string path, SocketPath(options.listen));
   ASSIGN_OR_RETURN(auto limits, LimitTable::Load(backends.store));
   auto parts = std::make_unique<Parts>(options, backends, std::move(limits));
+  backends.loans->OnChange([jobs = backends.jobs](const DeviceLoanList& loans) {
+    jobs->SetDeviceLoans(loans);
+  });
   parts->limit_table->OnChange([jobs = backends.jobs](const LimitRows& rows) {
     jobs->SetSharing(SharingOf(rows));
   });

@@ -24,6 +24,7 @@
 #include "server/calls/stream_pump.h"
 #include "server/calls/unary_call.h"
 #include "server/dataset/dataset_inspector.h"
+#include "server/devices/device_loans.h"
 #include "server/doctor/doctor.h"
 #include "server/door/front_door.h"
 #include "server/door/peers.h"
@@ -83,6 +84,7 @@ struct ApiBackends {
   JobStore* store = nullptr;
   Accounts* accounts = nullptr;
   Tokens* tokens = nullptr;
+  DeviceLoans* loans = nullptr;
   DatasetInspector* datasets = nullptr;
   const ModelCatalog* models = nullptr;
   SampleEngine* sampler = nullptr;

@@ -85,6 +85,7 @@ class ApiTestFixture : public testing::Test {
     uploads_ = *Uploads::Open({.state_dir = dir_}, store_.get());
     pulls_ = std::make_unique<ModelPulls>(pull_options_, uploads_.get());
     tokens_ = *Tokens::Load(store_.get());
+    loans_ = *DeviceLoans::Load(store_.get(), DeviceLoans::KeysOf({}, 2));
     engine_ = std::make_unique<FakeEngine>(store_.get());
     StartInspector();
     std::filesystem::create_directories(dir_ / "models");
@@ -129,6 +130,7 @@ class ApiTestFixture : public testing::Test {
             .store = store_.get(),
             .accounts = accounts_.get(),
             .tokens = tokens_.get(),
+            .loans = loans_.get(),
             .datasets = inspector_.get(),
             .models = catalog_.get(),
             .sampler = &sampler_,
@@ -177,6 +179,7 @@ class ApiTestFixture : public testing::Test {
     engine_.reset();
     pulls_.reset();
     uploads_.reset();
+    loans_.reset();
     tokens_.reset();
     accounts_.reset();
     store_.reset();
@@ -231,6 +234,7 @@ class ApiTestFixture : public testing::Test {
   std::unique_ptr<Uploads> uploads_;
   std::unique_ptr<ModelPulls> pulls_;
   std::unique_ptr<Tokens> tokens_;
+  std::unique_ptr<DeviceLoans> loans_;
   std::unique_ptr<FakeEngine> engine_;
   // So many submits reach a state directory that is there.
   std::atomic<int> kept_submits_ = std::numeric_limits<int>::max();

@@ -101,7 +101,7 @@ v1::DeviceState ToProto(DeviceState state) {
       return v1::UP;
     case DeviceState::kLost:
       return v1::LOST;
-    case DeviceState::kFenced:
+    case DeviceState::kTakenOut:
       return v1::FENCED;
   }
   return v1::DEVICE_STATE_UNSPECIFIED;

@@ -158,14 +158,31 @@ Sharing FakeEngine::sharing() const {
   return sharing_;
 }
 
+void FakeEngine::SetDeviceLoans(const DeviceLoanList& loans) {
+  MutexLock lock(mutex_);
+  device_loans_ = loans;
+}
+
+void FakeEngine::ReviveDevice(int device) {
+  MutexLock lock(mutex_);
+  revived_ = device == 1;
+}
+
 std::vector<DeviceInfo> FakeEngine::Devices() {
-  return {{.index = 0, .kind = "cpu", .state = DeviceState::kUp},
-          {.index = 1,
-           .kind = "cpu",
-           .state = DeviceState::kLost,
-           .job_id = "job-1",
-           .compute_seconds = 3,
-           .bubble_seconds = 1}};
+  MutexLock lock(mutex_);
+  std::vector<DeviceInfo> devices = {
+      {.index = 0, .kind = "cpu", .state = DeviceState::kUp},
+      {.index = 1,
+       .kind = "cpu",
+       .state = revived_ ? DeviceState::kStarting : DeviceState::kLost,
+       .job_id = "job-1",
+       .compute_seconds = 3,
+       .bubble_seconds = 1}};
+  for (size_t i = 0; i < device_loans_.size(); ++i) {
+    if (!device_loans_[i].has_value()) continue;
+    devices[i].state = DeviceState::kTakenOut;
+  }
+  return devices;
 }
 
 ServerInfo FakeEngine::Server() {

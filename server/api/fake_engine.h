@@ -34,6 +34,9 @@ class FakeEngine final : public JobEngine {
   std::shared_ptr<TraceTask> TraceJob(const std::string& id,
                                       int64_t steps) override;
   void SetSharing(const Sharing& sharing) override;
+  void SetDeviceLoans(const DeviceLoanList& loans) override;
+  void ReviveDevice(int device) override;
+  // Two; the second one is lost until it is revived.
   std::vector<DeviceInfo> Devices() override;
   ServerInfo Server() override;
 
@@ -58,6 +61,8 @@ class FakeEngine final : public JobEngine {
   mutable Mutex mutex_;
   CondVar asked_;
   std::string principal_ ABSL_GUARDED_BY(mutex_);
+  DeviceLoanList device_loans_ ABSL_GUARDED_BY(mutex_);
+  bool revived_ ABSL_GUARDED_BY(mutex_) = false;
   Sharing sharing_ ABSL_GUARDED_BY(mutex_);
   ExportRequest export_request_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<ExportTask> export_task_ ABSL_GUARDED_BY(mutex_);

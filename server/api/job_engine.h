@@ -16,6 +16,7 @@
 #include "absl/time/time.h"
 #include "server/access/caller.h"
 #include "server/dataset/dataset_inspector.h"
+#include "server/devices/device_loans.h"
 #include "server/limits/sharing.h"
 #include "server/observe/device_info.h"
 #include "server/observe/trace.h"
@@ -125,7 +126,12 @@ class JobEngine {
   virtual std::shared_ptr<TraceTask> TraceJob(const std::string& id,
                                               int64_t steps) = 0;
 
-  // How users and projects share from now on.  Returns at once.
+  // The next three return at once.
+  // Which devices are lent or fenced from now on.
+  virtual void SetDeviceLoans(const DeviceLoanList& loans) = 0;
+  // Starts the worker of a device that was given up.
+  virtual void ReviveDevice(int device) = 0;
+  // How users and projects share from now on.
   virtual void SetSharing(const Sharing& sharing) = 0;
 
   // By index.

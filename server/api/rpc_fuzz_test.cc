@@ -19,7 +19,8 @@ class RpcFuzzTest : public ApiTestFixture {
     std::vector<ScriptedCall> all;
     for (const char* file :
          {"rpc_jobs.txt", "rpc_streams.txt", "rpc_questions.txt",
-          "rpc_limits.txt", "rpc_uploads.txt", "rpc_disk.txt"}) {
+          "rpc_limits.txt", "rpc_uploads.txt", "rpc_disk.txt",
+          "rpc_devices.txt"}) {
       const std::string script =
           ReadTestFile(std::string("server/api/testdata/") + file);
       const auto lines = std::count(script.begin(), script.end(), '\n');

@@ -48,6 +48,7 @@ Engine::Engine(const EngineOptions& options, const World& world,
                 .link_gbps = options.link_gbps,
                 .samples = options.samples},
                options.peers),
+      device_keeper_(world.loop, world.pool, running_.dispatch()),
       log_(world.loop),
       validations_({.loop = world.loop,
                     .arena = world.arena,
@@ -228,6 +229,18 @@ void Engine::SetSharing(const Sharing& sharing) {
     running_.dispatch().dispatcher().SetWeights(sharing.weights);
     running_limits_ = sharing.running;
     StartNext();
+  });
+}
+
+void Engine::SetDeviceLoans(const DeviceLoanList& loans) {
+  world_.loop.PostAnswer([this, loans] { device_keeper_.SetLoans(loans); });
+}
+
+void Engine::ReviveDevice(int device) {
+  world_.loop.PostAnswer([this, device] {
+    const auto id = static_cast<DeviceId>(device);
+    const WorkerPool& pool = world_.pool;
+    if (pool.info(pool.DeviceWorker(id)).lost) world_.pool.BringBack(id);
   });
 }
 

@@ -7,6 +7,7 @@
 //   queue     job_queue, job_opener
 //   run       running_jobs, running_job, runner
 //   delete    removal/disk_keeper, which asks whether a job is over
+//   devices   devices/device_keeper: those that are lent or fenced
 //   tell      transitions, job_log, status_publisher
 //
 // Urgent jobs start first, others first come first served.  Whoever has as many
@@ -38,6 +39,7 @@
 #include "server/admission/validations.h"
 #include "server/api/job_engine.h"
 #include "server/arena/host_arena.h"
+#include "server/devices/device_keeper.h"
 #include "server/job/job_log.h"
 #include "server/jobs/running_job.h"
 #include "server/jobs/running_jobs.h"
@@ -112,6 +114,8 @@ class Engine final : public JobEngine {
   SampleEngine& sampler() { return *sampler_; }
   // Any thread but the loop's.
   DiskEngine& disk() { return disk_; }
+  // Before WorkerPool::Start; then SetDeviceLoans.  Loop thread.
+  DeviceKeeper& device_keeper() { return device_keeper_; }
   // For WorkerPool::Start.
   WorkerPool::Listener& listener() { return running_; }
 
@@ -124,6 +128,8 @@ class Engine final : public JobEngine {
   absl::StatusOr<JobRecord> Finish(const std::string& id) override;
   std::shared_ptr<ExportTask> Export(const ExportRequest& request) override;
   void SetSharing(const Sharing& sharing) override;
+  void SetDeviceLoans(const DeviceLoanList& loans) override;
+  void ReviveDevice(int device) override;
   std::vector<DeviceInfo> Devices() override;
   ServerInfo Server() override;
   absl::StatusOr<std::string> FindOutput(const std::string& source,
@@ -244,6 +250,7 @@ class Engine final : public JobEngine {
   Remover remover_;
   DiskKeeper disk_;
   RunningJobs running_;
+  DeviceKeeper device_keeper_;
   JobLog log_;
   Validations validations_;
   JobQueue queue_;

@@ -105,6 +105,7 @@ void Engine::UpdateCounts() {
 }
 
 void Engine::Tick() {
+  device_keeper_.Look();
   running_.devices().Publish();
   running_.recorder().Tick();
   status_.SetHostUsed(world_.arena.used_bytes());

@@ -110,6 +110,7 @@ void RunningJobs::OnWorkerUp(WorkerId worker) {
   if (IsDevice(worker)) {
     metrics_.SetDeviceUp(Number(worker));
     devices_.OnWorkerUp(static_cast<DeviceId>(Number(worker)));
+    recorder_.OnDeviceUp(Number(worker), MonotonicNs());
   }
   ForEach([worker](RunningJob& run) { run.runner().OnWorkerUp(worker); });
   dispatch_.OnWorkerUp(worker);
@@ -141,7 +142,9 @@ void RunningJobs::OnWorkerDown(WorkerId worker, const std::string& why) {
 void RunningJobs::OnStartFailed(WorkerId, const std::string& why) { Note(why); }
 
 void RunningJobs::OnDeviceLost(DeviceId device, const std::string& why) {
-  RH_LOG(kError) << "device " << Number(device) << " is lost: " << why;
+  if (pool_.info(pool_.DeviceWorker(device)).lost) {
+    RH_LOG(kError) << "device " << Number(device) << " is lost: " << why;
+  }
   devices_.OnDeviceLost(device);
   recorder_.OnDeviceLost(Number(device), MonotonicNs());
   ForEach([device, &why](RunningJob& run) {

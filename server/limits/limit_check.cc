@@ -173,6 +173,16 @@ absl::Status LimitCheck::CheckBytes(Database* db, const HoldingRows& holding,
   return absl::OkStatus();
 }
 
+absl::Status LimitCheck::CheckCount(
+    const Caller& caller, Limit limit,
+    const std::function<int64_t(const std::string& owner)>& used) const {
+  for (const auto& [row, counted] : Holding(caller, "", limit)) {
+    const int64_t count = used(counted.owner);
+    if (count >= row.value) return Reached(row, limit, count, 1);
+  }
+  return absl::OkStatus();
+}
+
 LimitCheck::MayInsertJob LimitCheck::MayAddJob(
     const Caller& caller, const std::string& project) const {
   return [this, jobs = Holding(caller, project, Limit::kQueuedJobs),

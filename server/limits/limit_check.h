@@ -75,6 +75,10 @@ class LimitCheck {
   using MayInsertJob = std::function<absl::Status(Database*, Priority)>;
   MayInsertJob MayAddJob(const Caller& caller,
                          const std::string& project) const;
+  // One more of what `used` counts, of an owner or, of "", of all.
+  absl::Status CheckCount(
+      const Caller& caller, Limit limit,
+      const std::function<int64_t(const std::string& owner)>& used) const;
   // A value that is not counted here, as unpacked_bytes; nullopt: none.
   std::optional<LimitRows::Found> OfCaller(const Caller& caller,
                                            Limit limit) const;

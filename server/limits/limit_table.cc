@@ -44,6 +44,8 @@ constexpr LimitInfo kInfos[kLimits] = {
      "urgent jobs that have not ended", false},
     {Limit::kShare, "share", LimitScope::kShares, 1, kMostShare,
      "parts of the device time", false, 1},
+    {Limit::kLentDevices, "lent_devices", LimitScope::kUsersAndServer, 0, kAny,
+     "devices lent", false},
 };
 
 std::string Quoted(const std::string& text) {

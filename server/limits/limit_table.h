@@ -48,8 +48,9 @@ enum class Limit {
   kRunningJobs,
   kUrgentJobs,
   kShare,
+  kLentDevices,
 };
-inline constexpr int kLimits = 9;
+inline constexpr int kLimits = 10;
 
 // Which subjects, beside users and everybody, a limit may have.
 enum class LimitScope {

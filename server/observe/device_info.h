@@ -9,7 +9,8 @@
 
 namespace roundhouse {
 
-enum class DeviceState { kStarting, kUp, kLost, kFenced };
+// Taken out: lent or fenced (server/devices), its worker has ended.
+enum class DeviceState { kStarting, kUp, kLost, kTakenOut };
 
 // Times and bytes count from the daemon's start.
 struct DeviceInfo {

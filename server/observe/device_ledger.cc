@@ -95,6 +95,12 @@ void DeviceLedger::Fence(int64_t now_ns) {
   fenced_ = true;
 }
 
+void DeviceLedger::Unfence(int64_t now_ns) {
+  if (!fenced_) return;
+  AccountWaiting(now_ns);
+  fenced_ = false;
+}
+
 void DeviceLedger::Started(int64_t at_ns, const wire::WaitTimes& waits,
                            bool fills_bubble) {
   // The one before was given up on the way: it computed until this wait began.

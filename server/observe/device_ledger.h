@@ -1,6 +1,6 @@
 // Where one device's time went: every nanosecond is compute, bubble (a job has
 // work and the device computes nothing), idle (none has) or fenced (the device
-// was given up); and which cause each bubble has.
+// is out of use); and which cause each bubble has.
 //
 // Told by the device's worker in the order in which it computes: Started, then
 // Computed for each micro-batch.  Between two slots time is accounted as it
@@ -36,8 +36,9 @@ class DeviceLedger {
 
   // Whether any job has work.
   void SetBusy(bool busy, int64_t now_ns);
-  // The device was given up; for good.
+  // The device is out of use, or in use again.
   void Fence(int64_t now_ns);
+  void Unfence(int64_t now_ns);
 
   // A computation begins; `waits` is why not earlier.
   void Started(int64_t at_ns, const wire::WaitTimes& waits, bool fills_bubble);

@@ -165,8 +165,12 @@ TEST(DeviceLedgerTest, ADeadWorkersTimeIsNotLost) {
   EXPECT_EQ(ledger.TakeNew(50).bubble_ns, 20);
   ledger.Fence(60);
   EXPECT_EQ(ledger.TakeNew(100).fenced_ns, 40);
+  // It comes back while a job has work.
+  ledger.Unfence(110);
+  EXPECT_EQ(ledger.TakeNew(130).bubble_ns, 20);
+  EXPECT_EQ(ledger.total().fenced_ns, 50);
   EXPECT_EQ(ledger.total().compute_ns, 30);
-  EXPECT_EQ(ledger.total().bubble_ns, 30);
+  EXPECT_EQ(ledger.total().bubble_ns, 50);
   EXPECT_EQ(Causes(ledger.total()), 30);
 }
 

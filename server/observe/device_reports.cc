@@ -35,8 +35,8 @@ const char* StateText(DeviceState state) {
       return "up";
     case DeviceState::kLost:
       return "lost";
-    case DeviceState::kFenced:
-      return "fenced";
+    case DeviceState::kTakenOut:
+      return "taken out";
   }
   return "";
 }
@@ -153,6 +153,8 @@ void DeviceReports::SetLinkRates(int device, double h2d, double d2h) {
 }
 
 void DeviceReports::OnWorkerUp(DeviceId device) {
+  ledgers_[Number(device)].Unfence(MonotonicNs());
+  PublishWorker(device);
   const WorkerInfo& info = pool_.info(pool_.DeviceWorker(device));
   if (link_is_given_ || info.h2d_bytes_per_second == 0) return;
   SetLinkRates(Number(device), static_cast<double>(info.h2d_bytes_per_second),
@@ -163,10 +165,13 @@ void DeviceReports::OnWorkerDown(DeviceId device) {
   ledgers_[Number(device)].GaveUp(MonotonicNs());
   histories_[Number(device)].GaveUp(MonotonicNs());
   sent_[Number(device)].clear();
+  jobs_[Number(device)].clear();
+  PublishWorker(device);
 }
 
 void DeviceReports::OnDeviceLost(DeviceId device) {
   ledgers_[Number(device)].Fence(MonotonicNs());
+  PublishWorker(device);
 }
 
 void DeviceReports::ObserveSlot(SlotKind kind, const wire::SlotDone& done) {
@@ -300,6 +305,28 @@ double DeviceReports::Share(const std::string& job) const {
   return own == shares_.end() || sum <= 0 ? 0 : own->second / sum;
 }
 
+void DeviceReports::SetWorker(DeviceInfo& info) const {
+  const WorkerInfo& worker =
+      pool_.info(pool_.DeviceWorker(static_cast<DeviceId>(info.index)));
+  info.state = DeviceState::kStarting;
+  if (worker.lost) {
+    info.state = DeviceState::kLost;
+  } else if (worker.up) {
+    info.state = DeviceState::kUp;
+  } else if (!worker.taken_out.empty() && worker.pid == 0) {
+    info.state = DeviceState::kTakenOut;
+  }
+  info.worker_pid = worker.pid;
+  info.worker_restarts = std::max(0, worker.starts - 1);
+}
+
+void DeviceReports::PublishWorker(DeviceId device) {
+  const WorkerInfo& worker = pool_.info(pool_.DeviceWorker(device));
+  metrics_.SetDeviceOutOfUse(Number(device), !worker.taken_out.empty());
+  MutexLock lock(mutex_);
+  SetWorker(infos_[Number(device)]);
+}
+
 void DeviceReports::Publish() {
   const int64_t now = MonotonicNs();
   PublishShares();
@@ -312,11 +339,7 @@ void DeviceReports::Publish() {
         pool_.info(pool_.DeviceWorker(static_cast<DeviceId>(i)));
     metrics_.SetDevicePinned(i, static_cast<int64_t>(worker.pinned_bytes));
     DeviceInfo& info = infos_[i];
-    info.state = worker.lost ? DeviceState::kLost
-                 : worker.up ? DeviceState::kUp
-                             : DeviceState::kStarting;
-    info.worker_pid = worker.pid;
-    info.worker_restarts = std::max(0, worker.starts - 1);
+    SetWorker(info);
     info.memory_used_bytes = static_cast<int64_t>(memory_peak_bytes_[i]);
     info.job_id = jobs_[i];
     SetTimes(ledgers_[i].total(), info);

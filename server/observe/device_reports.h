@@ -72,7 +72,8 @@ class DeviceReports {
   std::vector<StatusDevice> Status() const;
   // The job's share of all jobs' compute time of late, 0 to 1.
   double Share(const std::string& job) const;
-  // As of the last Publish; any thread.
+  // As of the last Publish, or the last coming or going of its worker; any
+  // thread.
   std::vector<DeviceInfo> Infos() const;
 
  private:
@@ -94,6 +95,9 @@ class DeviceReports {
   void PublishTimes(int device, int64_t now_ns);
   void PublishLink(int device, int64_t now_ns);
   void PublishShares();
+  // What is told of its worker.
+  void SetWorker(DeviceInfo& info) const;
+  void PublishWorker(DeviceId device);
 
   const WorkerPool& pool_;
   ServerMetrics& metrics_;

@@ -48,6 +48,8 @@ DeviceFamilies::DeviceFamilies(Registry& r)
                 "Bubble share of compute and bubble time over the last 10 s.")),
       up(Gauge(r, "roundhouse_device_up",
                "1 while the device's worker is there.")),
+      out_of_use(Gauge(r, "roundhouse_device_out_of_use",
+                       "1 while the device is lent or fenced.")),
       memory(Gauge(r, "roundhouse_device_memory_used_bytes",
                    "Device memory in use, at its highest.")),
       pinned(Gauge(r, "roundhouse_device_pinned_bytes",

@@ -41,6 +41,7 @@ struct DeviceFamilies {
   CounterFamily& filled_bubbles;
   GaugeFamily& bubble_ratio;
   GaugeFamily& up;
+  GaugeFamily& out_of_use;
   GaugeFamily& memory;
   GaugeFamily& pinned;
 };

@@ -189,6 +189,7 @@ void ServerMetrics::AddDevice(int device) {
   SetDeviceMemory(device, 0);
   SetDevicePinned(device, 0);
   SetDeviceDown(device);
+  parts_->devices.out_of_use.Add(Of(device)).Set(0);
 }
 
 void ServerMetrics::SetDeviceUp(int device) {
@@ -197,6 +198,10 @@ void ServerMetrics::SetDeviceUp(int device) {
 
 void ServerMetrics::SetDeviceDown(int device) {
   parts_->devices.up.Add(Of(device)).Set(0);
+}
+
+void ServerMetrics::SetDeviceOutOfUse(int device, bool out) {
+  parts_->devices.out_of_use.Add(Of(device)).Set(out ? 1 : 0);
 }
 
 void ServerMetrics::SetDeviceMemory(int device, int64_t used_bytes) {

@@ -59,6 +59,8 @@ class ServerMetrics {
   void AddDevice(int device);
   void SetDeviceUp(int device);
   void SetDeviceDown(int device);
+  // Lent or fenced.
+  void SetDeviceOutOfUse(int device, bool out);
   void SetDeviceMemory(int device, int64_t used_bytes);
   void SetDevicePinned(int device, int64_t bytes);
   void AddDeviceTime(int device, DeviceTime state, absl::Duration time);

@@ -323,6 +323,12 @@ void TraceRecorder::OnDeviceLost(int device, int64_t now_ns) {
   devices_[device].lost = true;
 }
 
+void TraceRecorder::OnDeviceUp(int device, int64_t now_ns) {
+  if (!devices_[device].lost) return;
+  AddSpan(device, TraceTrack::kWait, IdleKind(devices_[device]), 0, now_ns);
+  devices_[device].lost = false;
+}
+
 // What a device waited for until nobody has work is not told.
 void TraceRecorder::SetBusy(bool busy, int64_t now_ns) {
   if (busy == busy_) return;

@@ -71,6 +71,8 @@ class TraceRecorder {
   void OnWorkerDown(int device, int64_t now_ns);
   // For good.
   void OnDeviceLost(int device, int64_t now_ns);
+  // It may have been lost.
+  void OnDeviceUp(int device, int64_t now_ns);
   // Whether any job has work.
   void SetBusy(bool busy, int64_t now_ns);
   // Looks whether the trace is still wanted.

@@ -23,9 +23,9 @@ std::string Milliseconds(int64_t ns) {
 double CalibratedLinkRate(const WorkerPool& pool) {
   uint64_t least = std::numeric_limits<uint64_t>::max();
   for (int i = 0; i < pool.device_count(); ++i) {
-    const WorkerInfo& info =
-        pool.info(pool.DeviceWorker(static_cast<DeviceId>(i)));
-    if (info.lost) continue;
+    const auto device = static_cast<DeviceId>(i);
+    if (pool.gone(device)) continue;
+    const WorkerInfo& info = pool.info(pool.DeviceWorker(device));
     least =
         std::min({least, info.h2d_bytes_per_second, info.d2h_bytes_per_second});
   }

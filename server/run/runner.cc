@@ -128,7 +128,10 @@ void JobRunner::FailWithoutDevices(const std::string& why) {
 
 void JobRunner::OnDeviceLost(DeviceId device, const std::string& why) {
   if (!book_.open() || phase_.finished()) return;
-  events_.OnNote(absl::StrCat("device ", Number(device), " is lost"));
+  const WorkerPool& pool = around_.pool;
+  const bool lost = pool.info(pool.DeviceWorker(device)).lost;
+  events_.OnNote(lost ? absl::StrCat("device ", Number(device), " is lost")
+                      : why);
   book_.OnDeviceLost(device);
   // What only writes needs no device; what waits finds out when it goes on.
   const bool writes = writer_.held() || phase_.finalizing() || phase_.quiet();

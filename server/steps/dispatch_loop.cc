@@ -49,6 +49,7 @@ void DispatchLoop::CarryOut(JobId job, const Enabler& by) {
     for (const Action& action : actions) ExecuteOne(action, job, by);
   }
   carrying_out_ = false;
+  if (!leaving_.empty()) TellVacated();
   // Answers that wait let devices go on; what jobs tell of them does not.
   if (std::exchange(after_actions_due_, true)) return;
   loop_.WhenIdle([this, here = std::weak_ptr<bool>(here_)] {
@@ -64,6 +65,31 @@ void DispatchLoop::AfterActions() {
     // One may end another's stay, or its own.
     const auto job = jobs_.find(id);
     if (job != jobs_.end()) job->second->AfterActions();
+  }
+}
+
+void DispatchLoop::Vacate(DeviceId device, std::function<void()> vacated) {
+  leaving_[device] = std::move(vacated);
+  dispatcher_.DeviceLeaves(device);
+  CarryOut();
+}
+
+void DispatchLoop::Stay(DeviceId device) {
+  leaving_.erase(device);
+  dispatcher_.DeviceStays(device);
+  CarryOut();
+}
+
+void DispatchLoop::TellVacated() {
+  for (auto next = leaving_.begin(); next != leaving_.end();) {
+    const auto leaves = next++;
+    const bool there = pool_.up(pool_.DeviceWorker(leaves->first));
+    if (there && dispatcher_.HasSlots(leaves->first)) continue;
+    loop_.After(absl::ZeroDuration(), [this, device = leaves->first,
+                                       here = std::weak_ptr<bool>(here_)] {
+      if (here.expired()) return;
+      if (auto told = leaving_.extract(device)) told.mapped()();
+    });
   }
 }
 

@@ -6,6 +6,7 @@
 #define ROUNDHOUSE_SERVER_STEPS_DISPATCH_LOOP_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 
@@ -78,15 +79,24 @@ class DispatchLoop {
   void OnWorkerDown(WorkerId worker);
   void OnDeviceLost(DeviceId device);
 
+  // The device is to be free (Dispatcher::DeviceLeaves): `vacated` is called
+  // once nothing of any job is there, or its worker is gone; not from within
+  // this call, and not after Stay.
+  void Vacate(DeviceId device, std::function<void()> vacated);
+  // It is used again, if its worker is there.
+  void Stay(DeviceId device);
+
  private:
   void ExecuteOne(const Action& action, JobId job, const Enabler& by);
   void AfterActions();
+  void TellVacated();
 
   EventLoop& loop_;
   WorkerPool& pool_;
   PeerGroup peers_;
   Dispatcher dispatcher_{DispatcherOptions{}};
   std::map<JobId, Job*> jobs_;
+  std::map<DeviceId, std::function<void()>> leaving_;
   bool carrying_out_ = false;
   bool after_actions_due_ = false;
   // Shared with what the loop is to run: it sees by it that this is gone.

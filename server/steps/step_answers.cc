@@ -54,6 +54,7 @@ void StepBook::OnSlotStarted(uint64_t attempt,
                              const wire::SlotStarted& started) {
   const auto slot = out_slots_.find(static_cast<SlotId>(started.slot));
   if (slot == out_slots_.end() || slot->second.attempt != attempt) return;
+  if (open()) dispatcher().SlotStarted(slot->first);
   const int64_t enabled_ns = slot->second.enabled_ns;
   if (enabled_ns == 0) return;
   around_.telemetry.OnDispatchLatency(

@@ -96,7 +96,7 @@ class StepBook final : private DispatchLoop::Job, private ReplyHandler {
   // Tells telemetry and owner what was done.  Also when it is not open.
   void Publish();
 
-  // The device does not come back.
+  // The device does not come back by itself.
   void OnDeviceLost(DeviceId device) { down_since_ns_.erase(device); }
 
  private:

@@ -39,7 +39,9 @@ constexpr Table kTables[] = {
      "manifest"},
     {"tokens", "id",
      "id, user, name, sha256, scope, create_us, expire_us, last_use_us, "
-     "revoke_us"}};
+     "revoke_us"},
+    {"device_loans", "device",
+     "device, kind, owner, note, since_us, until_us"}};
 
 absl::Status CheckTable(Database* db, const Table& table) {
   std::string whole = RowIsWhole(table.name);

@@ -371,6 +371,26 @@ WHEN old.checksum IS NOT row_checksum(
 BEGIN
   SELECT RAISE(ABORT, 'a row of tokens differs from its checksum');
 END;
+)sql",
+    // Devices that are lent or fenced (server/devices/device_loans.h); an end
+    // of 0: none.
+    R"sql(
+CREATE TABLE device_loans (
+  device TEXT PRIMARY KEY,
+  kind INTEGER NOT NULL,
+  owner TEXT NOT NULL,
+  note TEXT NOT NULL,
+  since_us INTEGER NOT NULL,
+  until_us INTEGER NOT NULL,
+  checksum INTEGER NOT NULL GENERATED ALWAYS AS (row_checksum(
+    device, kind, owner, note, since_us, until_us)) STORED
+) WITHOUT ROWID;
+CREATE TRIGGER device_loans_are_whole BEFORE UPDATE ON device_loans
+WHEN old.checksum IS NOT row_checksum(
+  old.device, old.kind, old.owner, old.note, old.since_us, old.until_us)
+BEGIN
+  SELECT RAISE(ABORT, 'a row of device_loans differs from its checksum');
+END;
 )sql"};
 
 // What the schema looks like: each table, index and trigger as it was written.

@@ -16,7 +16,7 @@
 
 namespace roundhouse {
 
-inline constexpr int kStoreSchemaVersion = 5;
+inline constexpr int kStoreSchemaVersion = 6;
 
 // Brings a file of version `from` to version `to`.
 // REQUIRES: 0 <= from, to <= kStoreSchemaVersion.

@@ -30,7 +30,11 @@ bool PeerGroup::IsMember(WorkerId worker) const {
 }
 
 void PeerGroup::OnWorkerUp(WorkerId worker) {
-  if (Number(worker) < pool_.device_count()) FormIfComplete();
+  if (Number(worker) >= pool_.device_count()) return;
+  if (phase_ != Phase::kNone && !IsMember(worker)) {
+    End(absl::StrCat("device ", Number(worker), " came back"), Blame::kWorker);
+  }
+  FormIfComplete();
 }
 
 void PeerGroup::OnWorkerDown(WorkerId worker) {
@@ -52,7 +56,7 @@ void PeerGroup::OnDeviceLost(DeviceId) {
   FormIfComplete();
 }
 
-// Forms a group of all devices that are not lost.
+// Forms a group of all devices that are not gone.
 void PeerGroup::FormIfComplete() {
   if (!options_.enabled || phase_ != Phase::kNone ||
       failures_ >= kMaxFailures || retry_timer_ != 0) {
@@ -61,9 +65,8 @@ void PeerGroup::FormIfComplete() {
   std::vector<DeviceId> members;
   for (int i = 0; i < pool_.device_count(); ++i) {
     const auto device = static_cast<DeviceId>(i);
-    const WorkerInfo& info = pool_.info(pool_.DeviceWorker(device));
-    if (info.lost) continue;
-    if (!info.up) return;
+    if (pool_.gone(device)) continue;
+    if (!pool_.up(pool_.DeviceWorker(device))) return;
     members.push_back(device);
   }
   if (members.size() < 2) return;

@@ -1,6 +1,6 @@
 // The group in which all devices copy from one another (worker/device/peers.h):
-// formed when every device's worker is up, over as soon as one of them is gone,
-// and formed again when it is back.
+// formed when every device's worker is up, over as soon as one of them is gone
+// or another one comes, and formed again when all are there.
 //
 // Whatever goes wrong with it costs time and nothing else: sums that devices do
 // not add up the host worker adds.  A group that does not come about or does

@@ -143,6 +143,21 @@ TEST_F(PeerGroupTest, DoesWithoutADeviceThatIsLost) {
   EXPECT_EQ(peers_->RankOf(DeviceId{2}), 1u);
 }
 
+// It would get parts of wide slots, and be of no group.
+TEST_F(PeerGroupTest, IsFormedAnewWhereADeviceComesBack) {
+  bool back = false;
+  Run({}, [&] {
+    if (peers_->number() == 1) pool_->TakeOut(DeviceId{1}, "lent to anna");
+    if (peers_->number() == 2 && !std::exchange(back, true)) {
+      EXPECT_EQ(peers_->RankOf(DeviceId{2}), 1u);
+      pool_->BringBack(DeviceId{1});
+    }
+    if (peers_->number() == 3) End();
+  });
+  EXPECT_EQ(peers_->RankOf(DeviceId{2}), 2u);
+  EXPECT_EQ(over_, 2);
+}
+
 TEST_F(PeerGroupTest, IsGivenUpWhereAMemberNeverJoins) {
   Run({"lonely"}, [this] {
     EXPECT_EQ(peers_->number(), 0u);

@@ -80,6 +80,7 @@ absl::Status ProcessPool::Start(Listener* listener) {
   listener_ = listener;
   for (size_t i = 0; i < workers_.size(); ++i) {
     const auto id = static_cast<WorkerId>(i);
+    if (!workers_[i].info.taken_out.empty()) continue;
     const absl::Status status = Spawn(id);
     if (!IsShortage(status)) {
       RETURN_IF_ERROR(status);
@@ -150,13 +151,16 @@ void ProcessPool::OnSpawned(WorkerId id, const absl::StatusOr<pid_t>& pid,
   Worker& worker = At(id);
   worker.awaited = false;
   const absl::Status adopted = pid.ok() ? Adopt(id, *pid, ends) : pid.status();
-  if (adopted.ok() && stopping_) worker.process->Kill(SIGKILL);
+  if (adopted.ok() && (stopping_ || !worker.info.taken_out.empty())) {
+    worker.process->Kill(SIGKILL);
+  }
   if (adopted.ok()) return;
   RH_LOG(kError) << "worker " << Number(id) << ": " << adopted;
   if (stopping_) {
     TellIfStopped();
     return;
   }
+  if (!worker.info.taken_out.empty()) return TellIfOut(id);
   if (pid.ok() && IsShortage(adopted)) {
     SpawnLater(id, options_.restart_delay);
     return;
@@ -293,7 +297,11 @@ void ProcessPool::CloseDown(WorkerId id, const absl::Status& why) {
     return;
   }
   loop_.Unwatch(worker.channel->fd());
-  loop_.After(kExitGrace, [this, id, start = worker.info.starts] {
+  KillLater(id);
+}
+
+void ProcessPool::KillLater(WorkerId id) {
+  loop_.After(kExitGrace, [this, id, start = At(id).info.starts] {
     Worker& late = At(id);
     if (late.process != nullptr && late.info.starts == start) {
       late.process->Kill(SIGKILL);
@@ -341,6 +349,13 @@ void ProcessPool::OnExit(WorkerId id, int wait_status) {
     TellIfStopped();
     return;
   }
+  if (!worker.info.taken_out.empty()) {
+    if (was_up) {
+      worker.replies.Lose(id, worker.info.taken_out);
+      listener_->OnWorkerDown(id, worker.info.taken_out);
+    }
+    return TellIfOut(id);
+  }
   RH_LOG(kWarning) << why.substr(0, why.find('\n'));
   if (IsUnable(id, wait_status)) {
     options_.on_unable(why);
@@ -363,6 +378,43 @@ void ProcessPool::TellIfStopped() {
   if (all_gone && stopped_) std::exchange(stopped_, nullptr)();
 }
 
+void ProcessPool::TakeOut(DeviceId device, const std::string& why) {
+  const WorkerId id = DeviceWorker(device);
+  Worker& worker = At(id);
+  if (!std::exchange(worker.info.taken_out, why).empty()) return;
+  worker.info.lost = false;
+  if (worker.process == nullptr) {
+    loop_.After(absl::ZeroDuration(), [this, id] { TellIfOut(id); });
+  } else if (worker.info.up) {
+    AskToStop(id);
+    KillLater(id);
+  } else {
+    worker.process->Kill(SIGKILL);
+  }
+}
+
+void ProcessPool::TellIfOut(WorkerId id) {
+  const Worker& worker = At(id);
+  if (worker.info.taken_out.empty() || worker.process != nullptr ||
+      worker.awaited) {
+    return;
+  }
+  RH_LOG(kInfo) << worker.info.taken_out;
+  listener_->OnDeviceLost(static_cast<DeviceId>(Number(id)),
+                          worker.info.taken_out);
+}
+
+void ProcessPool::BringBack(DeviceId device) {
+  const WorkerId id = DeviceWorker(device);
+  if (!gone(device)) return;
+  Worker& worker = At(id);
+  worker.info.taken_out.clear();
+  worker.info.lost = false;
+  worker.fruitless_deaths = 0;
+  // Else it ends first.
+  if (worker.process == nullptr) SpawnLater(id, absl::ZeroDuration());
+}
+
 void ProcessPool::Restart(WorkerId id, const std::string& why) {
   Worker& worker = At(id);
   const bool device = worker.info.role == WorkerRole::kDevice;
@@ -377,7 +429,11 @@ void ProcessPool::Restart(WorkerId id, const std::string& why) {
 
 void ProcessPool::SpawnLater(WorkerId id, absl::Duration delay) {
   loop_.After(delay, [this, id] {
-    if (stopping_) return;
+    const Worker& worker = At(id);
+    if (stopping_ || !worker.info.taken_out.empty() ||
+        worker.process != nullptr || worker.awaited) {
+      return;
+    }
     const absl::Status status = Spawn(id);
     if (status.ok()) return;
     RH_LOG(kError) << "worker " << Number(id) << ": " << status;
@@ -431,6 +487,12 @@ void ProcessPool::CheckSilenceLater() {
                   [this] { CheckSilence(); });
 }
 
+void ProcessPool::AskToStop(WorkerId id) {
+  Send(id, wire::Stop{});
+  // A host worker that sleeps on words looks at its socket then.
+  wire::Ring(arena_.arena().doorbells().bell[Number(id)]);
+}
+
 void ProcessPool::Stop(absl::Duration grace, std::function<void()> stopped) {
   stopping_ = true;
   stopped_ = std::move(stopped);
@@ -438,9 +500,7 @@ void ProcessPool::Stop(absl::Duration grace, std::function<void()> stopped) {
     Worker& worker = workers_[i];
     if (worker.process == nullptr) continue;
     if (worker.info.up) {
-      Send(static_cast<WorkerId>(i), wire::Stop{});
-      // A host worker that sleeps on words looks at its socket then.
-      wire::Ring(arena_.arena().doorbells().bell[i]);
+      AskToStop(static_cast<WorkerId>(i));
     } else {
       worker.process->Kill(SIGKILL);
     }

@@ -4,7 +4,7 @@
 // A death is reported once the process has been reaped and its socket drained.
 // A device whose worker dies kMaxFruitlessDeaths times in a row without
 // finishing anything is lost; the host and files workers are started again and
-// again, at a bounded rate.
+// again, at a bounded rate.  A device that is taken out has no process.
 //
 // Runs on the event loop's thread.
 #ifndef ROUNDHOUSE_SERVER_WORKERS_PROCESS_POOL_H_
@@ -90,6 +90,8 @@ class ProcessPool final : public WorkerPool {
   void Forget(const ReplyHandler* handler) override;
   // By cancel word, doorbell and message.
   void Withdraw(DeviceId device, uint64_t attempt) override;
+  void TakeOut(DeviceId device, const std::string& why) override;
+  void BringBack(DeviceId device) override;
 
   const WorkerInfo& info(WorkerId worker) const override {
     return workers_[Number(worker)].info;
@@ -138,11 +140,16 @@ class ProcessPool final : public WorkerPool {
   void OnSpawned(WorkerId worker, const absl::StatusOr<pid_t>& pid, Ends& ends);
   absl::Status Adopt(WorkerId worker, pid_t pid, Ends& ends);
   void TellIfStopped();
+  void TellIfOut(WorkerId worker);
+  // Asks it to end.
+  void AskToStop(WorkerId worker);
   void GoBeforeCompute(WorkerId worker);
   void Deliver(WorkerId worker, const wire::Message& message);
   void ReadChannel(WorkerId worker);
   void FlushUnsent(WorkerId worker);
   void CloseDown(WorkerId worker, const absl::Status& why);
+  // Unless this process has ended by then.
+  void KillLater(WorkerId worker);
   void Drain(WorkerId worker);
   void OnExit(WorkerId worker, int wait_status);
   bool IsUnable(WorkerId worker, int wait_status) const;

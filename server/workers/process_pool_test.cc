@@ -62,7 +62,7 @@ class PoolTest : public testing::Test, public WorkerPool::Listener {
     Tell(absl::StrCat("failed ", Number(worker)), why);
   }
   void OnDeviceLost(DeviceId device, const std::string& why) override {
-    EXPECT_TRUE(pool_->info(pool_->DeviceWorker(device)).lost);
+    EXPECT_TRUE(pool_->gone(device));
     Tell(absl::StrCat("lost ", Number(device)), why);
   }
 
@@ -122,6 +122,8 @@ class PoolTest : public testing::Test, public WorkerPool::Listener {
   std::string last_why_;
   bool ended_ = false;
 
+  std::function<void(const std::string&)> on_told_;
+
  private:
   void Tell(const std::string& what, const std::string& why) {
     EXPECT_FALSE(ended_) << what << " after Stop";
@@ -129,8 +131,6 @@ class PoolTest : public testing::Test, public WorkerPool::Listener {
     if (!why.empty()) last_why_ = why;
     on_told_(what);
   }
-
-  std::function<void(const std::string&)> on_told_;
 };
 
 TEST_F(PoolTest, CommandsAreAnsweredUnderRisingAttempts) {
@@ -552,6 +552,85 @@ TEST_F(PoolTest, ADeviceIsACpuOrItsGpu) {
   EXPECT_TRUE(absl::StrContains(last_why_, "=GPU-a --numa-node=1 "))
       << last_why_;
   EXPECT_TRUE(absl::StrContains(last_why_, " --peers")) << last_why_;
+}
+
+constexpr DeviceId kDevice{0};
+
+TEST_F(PoolTest, ADeviceThatIsTakenOutHasNoProcessUntilItIsBroughtBack) {
+  Run({}, [&](const std::string& told) {
+    if (told == "up 0" && Count("up 0") == 1) {
+      pool_->TakeOut(kDevice, "lent to anna");
+    } else if (told == "lost 0") {
+      EXPECT_EQ(last_why_, "lent to anna");
+      EXPECT_EQ(pool_->info(kDeviceWorker).pid, 0);
+      EXPECT_EQ(pool_->info(kDeviceWorker).starts, 1);
+      pool_->BringBack(kDevice);
+      EXPECT_FALSE(pool_->gone(kDevice));
+    } else if (told == "up 0") {
+      End();
+    }
+  });
+  EXPECT_EQ(OfDevice(),
+            (std::vector<std::string>{"up 0", "down 0", "lost 0", "up 0"}));
+}
+
+// Whether or not its process was there by then.
+TEST_F(PoolTest, OneThatIsTakenOutAsItStartsIsTold) {
+  Run({}, [&](const std::string& told) {
+    if (Count("up 1") + Count("up 2") == 1) {
+      pool_->TakeOut(kDevice, "fenced");
+    }
+    if (told == "lost 0") End();
+  });
+  EXPECT_FALSE(pool_->up(kDeviceWorker));
+  EXPECT_EQ(OfDevice().back(), "lost 0");
+}
+
+TEST_F(PoolTest, WhatIsTakenOutBeforeTheStartIsNotStarted) {
+  pool_ = *ProcessPool::Create(*loop_, *arena_, options_);
+  pool_->TakeOut(kDevice, "lent to anna");
+  on_told_ = [&](const std::string&) {
+    if (Count("lost 0") + Count("up 1") + Count("up 2") == 3) End();
+  };
+  ASSERT_TRUE(pool_->Start(this).ok());
+  loop_->Run();
+  EXPECT_EQ(OfDevice(), std::vector<std::string>{"lost 0"});
+  EXPECT_EQ(pool_->info(kDeviceWorker).starts, 0);
+}
+
+TEST_F(PoolTest, OneThatIsBroughtBackWhileItEndsIsStartedAgain) {
+  Run({}, [&](const std::string& told) {
+    if (told != "up 0") return;
+    if (Count("up 0") == 2) return End();
+    pool_->TakeOut(kDevice, "lent to anna");
+    pool_->BringBack(kDevice);
+  });
+  EXPECT_EQ(OfDevice(), (std::vector<std::string>{"up 0", "down 0", "up 0"}));
+}
+
+TEST_F(PoolTest, OneThatDoesNotStopIsKilledWhenItIsTakenOut) {
+  Run({"deaf"}, [&](const std::string& told) {
+    if (told == "up 0") {
+      pool_->TakeOut(kDevice, "lent to anna");
+      loop_->After(absl::ZeroDuration(),
+                   [this] { clock_.Advance(absl::Seconds(1)); });
+    }
+    if (told == "lost 0") End();
+  });
+  EXPECT_EQ(OfDevice(), (std::vector<std::string>{"up 0", "down 0", "lost 0"}));
+}
+
+TEST_F(PoolTest, ALostDeviceIsStartedAgainWhenItIsBroughtBack) {
+  Run(std::deque<std::string>(kMaxFruitlessDeaths, "die-at-start"),
+      [&](const std::string& told) {
+        if (told == "lost 0") {
+          EXPECT_TRUE(pool_->info(kDeviceWorker).lost);
+          pool_->BringBack(kDevice);
+        }
+        if (told == "up 0") End();
+      });
+  EXPECT_EQ(Count("lost 0"), 1);
+  EXPECT_FALSE(pool_->info(kDeviceWorker).lost);
 }
 
 TEST_F(PoolTest, AMissingProgramIsNamed) {

@@ -28,8 +28,9 @@ enum class WorkerRole { kDevice, kHost, kFiles };
 struct WorkerInfo {
   WorkerRole role = WorkerRole::kDevice;
   pid_t pid = 0;
-  bool up = false;    // said hello
-  bool lost = false;  // given up
+  bool up = false;        // said hello
+  bool lost = false;      // given up
+  std::string taken_out;  // why (WorkerPool::TakeOut); "": it is not
   int starts = 0;
   uint64_t pinned_bytes = 0;  // of the arena, as of its last heartbeat
   // As its Hello says.
@@ -53,6 +54,7 @@ class WorkerPool {
     // It ended, or was killed, before it was up.  It is started again, or
     // OnDeviceLost follows.
     virtual void OnStartFailed(WorkerId worker, const std::string& why) {}
+    // It was given up, or its worker is gone since it was taken out.
     virtual void OnDeviceLost(DeviceId device, const std::string& why) = 0;
   };
 
@@ -71,8 +73,22 @@ class WorkerPool {
   // Asks a device worker for a slot back: cancel word, doorbell, message.
   virtual void Withdraw(DeviceId device, uint64_t attempt) = 0;
 
+  // Takes the device out of use: its worker is asked to end, or killed where it
+  // does not, and OnDeviceLost follows, with `why`.  It is not started again
+  // until BringBack.  One that is taken out gets another reason, and no more.
+  // REQUIRES: why is not empty.
+  virtual void TakeOut(DeviceId device, const std::string& why) = 0;
+  // Starts the worker of a device that was taken out, or lost; no effect on
+  // others.
+  virtual void BringBack(DeviceId device) = 0;
+
   virtual const WorkerInfo& info(WorkerId worker) const = 0;
   bool up(WorkerId worker) const { return info(worker).up; }
+  // Nobody starts the device's worker by himself.
+  bool gone(DeviceId device) const {
+    const WorkerInfo& worker = info(DeviceWorker(device));
+    return worker.lost || !worker.taken_out.empty();
+  }
 
   WorkerId DeviceWorker(DeviceId device) const {
     return static_cast<WorkerId>(Number(device));

@@ -39,6 +39,7 @@ void History::Counts::Add(const Counts& other) {
   slots += other.slots;
   crashes += other.crashes;
   deaths += other.deaths;
+  loans += other.loans;
   succeeded += other.succeeded;
   cancelled += other.cancelled;
 }
@@ -198,11 +199,26 @@ void History::CheckRunning() {
   }
 }
 
+// Its slot ended or was given up, and its worker is gone.
+void History::CheckLent() {
+  const absl::Duration latest = kVacateLimit + absl::Seconds(2);
+  const DeviceLoanList loans = server_->loans().Now();
+  for (int i = 0; i < devices_; ++i) {
+    if (!loans[i].has_value() || server_->now() < loans[i]->since + latest) {
+      continue;
+    }
+    SimWorkers& workers = server_->workers();
+    if (!workers.up(workers.DeviceWorker(static_cast<DeviceId>(i)))) continue;
+    Break(absl::StrCat(TextOf(i, *loans[i]), ", and its worker is up"));
+  }
+}
+
 void History::Pass(absl::Duration time) {
   server_->RunFor(time, [this] {
     if (!broken_.ok()) return;
     Look();
     CheckRunning();
+    CheckLent();
   });
 }
 
@@ -296,6 +312,47 @@ void History::HitWorker() {
   }
 }
 
+void History::LendOrReturn() {
+  const int device = static_cast<int>(Draw(static_cast<uint64_t>(devices_)));
+  const Caller caller = {.principal = "uid:0", .admin = true};
+  DeviceLoans& loans = server_->loans();
+  if (lost_.contains(device)) {
+    Say(absl::StrCat("device ", device, " is revived"));
+    lost_.erase(device);
+    server_->engine().ReviveDevice(device);
+    return;
+  }
+  const bool fence = Chance(20);
+  const absl::Time until = Chance(30)
+                               ? absl::InfiniteFuture()
+                               : server_->now() + absl::Seconds(1 + Draw(60));
+  const bool there = loans.Now()[device].has_value();
+  const auto done = server_->Call<absl::StatusOr<DeviceLoan>>([&] {
+    if (there) {
+      const auto returned = loans.Return(caller, device);
+      return returned.ok() ? returned : loans.Unfence(device);
+    }
+    return fence ? loans.Fence(caller, device, "")
+                 : loans.Lend(caller, server_->limits(), device, until, "");
+  });
+  if (!done.ok()) {
+    const std::string why(done.status().message());
+    return MayRefuse(done.status()) ? Say(why) : Break(why);
+  }
+  counts_.loans += there ? 0 : 1;
+  Say(absl::StrCat(there ? "no longer: " : "", TextOf(device, *done)));
+}
+
+void History::ReturnAll() {
+  const Caller caller = {.principal = "uid:0", .admin = true};
+  for (int i = 0; i < devices_; ++i) {
+    server_->Call<bool>([&] {
+      server_->loans().Return(caller, i).IgnoreError();
+      return server_->loans().Unfence(i).ok();
+    });
+  }
+}
+
 void History::Restart() {
   ++counts_.crashes;
   Say("the daemon is killed");
@@ -325,7 +382,8 @@ void History::DoSomething() {
   if (what < 35) return Submit();
   if (what < 40) return SubmitAgain();
   if (what < 70) return Ask();
-  if (what < 88) return HitWorker();
+  if (what < 82) return HitWorker();
+  if (what < 88) return LendOrReturn();
   if (what < 94) return Restart();
   store_fault_.ok() ? BreakStore() : MendStore();
 }
@@ -346,6 +404,7 @@ bool History::ResumeAll() {
 void History::EndAll() {
   MendStore();
   Say("nothing happens any more");
+  ReturnAll();
   const absl::Time latest = server_->now() + kMostWait;
   while (broken_.ok() && !ResumeAll()) {
     if (server_->now() > latest) return Break("jobs do not end");

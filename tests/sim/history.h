@@ -1,12 +1,13 @@
 // A random history of a server in virtual time: members submit, cancel, pause,
-// resume and finish, workers die, devices are lost, the store refuses, and the
-// daemon is killed.  After every event it looks whether what is promised holds:
+// resume and finish, workers die, devices are lost, lent and returned, the
+// store refuses, and the daemon is killed.  After every event it looks whether
+// what is promised holds:
 //
 //   - what was acknowledged is there, a request that is made again gives the
 //     job that it made, and each state follows from the last one by an arrow of
 //     job_state.h;
 //   - no more jobs run than may, of all and of each user;
-//   - only jobs that run get slots;
+//   - only jobs that run get slots, and no device that is lent for long;
 //   - each unit is updated once in each step, the steps follow each other, and
 //     none is left out, nor a unit in the last one;
 //   - in the end every job that nobody cancelled has all its steps and a
@@ -56,6 +57,7 @@ class History {
     int64_t slots = 0;
     int64_t crashes = 0;
     int64_t deaths = 0;
+    int64_t loans = 0;
     int64_t succeeded = 0;
     int64_t cancelled = 0;
 
@@ -92,6 +94,7 @@ class History {
   void OnChange(const JobChange& change);
   void CheckUpdates(const std::string& id, const Job& job);
   void CheckRunning();
+  void CheckLent();
 
   void DoSomething();
   std::map<std::string, Job>::iterator AnyJob();
@@ -100,11 +103,13 @@ class History {
   absl::StatusOr<std::string> Send(const SubmitRequest& request);
   void Ask();
   void HitWorker();
+  void LendOrReturn();
   void Restart();
   void BreakStore();
   void MendStore();
   void EndAll();
   bool ResumeAll();
+  void ReturnAll();
   void CheckEnds();
 
   const std::string root_;

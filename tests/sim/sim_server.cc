@@ -130,10 +130,24 @@ void SimServer::Start() {
                                 .metrics = *daemon_->metrics});
   ROUNDHOUSE_CHECK(engine.ok()) << engine.status();
   daemon_->engine = *std::move(engine);
+  auto limits = LimitTable::Load(daemon_->store.get());
+  ROUNDHOUSE_CHECK(limits.ok()) << limits.status();
+  daemon_->limit_table = *std::move(limits);
+  daemon_->limits = std::make_unique<LimitCheck>(daemon_->limit_table.get(),
+                                                 daemon_->store.get());
+  auto loans = DeviceLoans::Load(daemon_->store.get(),
+                                 DeviceLoans::KeysOf({}, workers.device_count));
+  ROUNDHOUSE_CHECK(loans.ok()) << loans.status();
+  daemon_->loans = *std::move(loans);
+  daemon_->engine->device_keeper().SetLoans(daemon_->loans->Now());
   daemon_->workers->Start(&daemon_->engine->listener());
   const absl::Status recovered = daemon_->engine->Recover();
   ROUNDHOUSE_CHECK(recovered.ok()) << recovered;
   daemon_->engine->SetSharing(options_.sharing);
+  daemon_->loans->OnChange(
+      [engine = daemon_->engine.get()](const DeviceLoanList& changed) {
+        engine->SetDeviceLoans(changed);
+      });
   Settle();
 }
 

@@ -25,6 +25,8 @@
 #include "base/manual_clock.h"
 #include "server/arena/host_arena.h"
 #include "server/jobs/engine.h"
+#include "server/limits/limit_check.h"
+#include "server/limits/limit_table.h"
 #include "server/limits/sharing.h"
 #include "server/loop/event_loop.h"
 #include "server/loop/manual_threads.h"
@@ -59,6 +61,9 @@ class SimServer {
 
   Engine& engine() { return *daemon_->engine; }
   JobStore& store() { return *daemon_->store; }
+  // As the API has them.
+  DeviceLoans& loans() { return *daemon_->loans; }
+  const LimitCheck& limits() { return *daemon_->limits; }
   SimWorkers& workers() { return *daemon_->workers; }
   HostArena& arena() { return *daemon_->arena; }
   // Whether the store may have something new since this was asked last.
@@ -99,8 +104,11 @@ class SimServer {
     std::unique_ptr<HostArena> arena;
     std::shared_ptr<ServerMetrics> metrics;
     std::unique_ptr<JobStore> store;
+    std::unique_ptr<LimitTable> limit_table;
+    std::unique_ptr<LimitCheck> limits;
     std::unique_ptr<SimWorkers> workers;
     std::unique_ptr<Engine> engine;
+    std::unique_ptr<DeviceLoans> loans;
   };
 
   void WriteInputs() const;

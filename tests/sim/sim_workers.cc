@@ -35,6 +35,7 @@ SimWorkers::SimWorkers(EventLoop& loop, HostArena& arena,
 void SimWorkers::Start(Listener* listener) {
   listener_ = listener;
   for (size_t i = 0; i < workers_.size(); ++i) {
+    if (!workers_[i].info.taken_out.empty()) continue;
     StartLater(static_cast<WorkerId>(i));
   }
 }
@@ -73,10 +74,33 @@ void SimWorkers::Kill(WorkerId id) {
 
 void SimWorkers::Lose(DeviceId device) {
   const WorkerId id = DeviceWorker(device);
-  if (std::exchange(At(id).info.lost, true)) return;
+  if (gone(device)) return;
+  At(id).info.lost = true;
   const std::string why = absl::StrCat("device ", Number(device), " is gone");
   Die(id, why);
   listener_->OnDeviceLost(device, why);
+}
+
+// An idle worker ends at once.
+void SimWorkers::TakeOut(DeviceId device, const std::string& why) {
+  const WorkerId id = DeviceWorker(device);
+  if (!std::exchange(At(id).info.taken_out, why).empty()) return;
+  At(id).info.lost = false;
+  if (!up(id)) ++At(id).life;  // nor does it start
+  loop_.After(Draw(absl::ZeroDuration(), absl::Seconds(1)), [this, device, id] {
+    const std::string out = At(id).info.taken_out;
+    if (out.empty()) return;
+    Die(id, out);
+    listener_->OnDeviceLost(device, out);
+  });
+}
+
+void SimWorkers::BringBack(DeviceId device) {
+  const WorkerId id = DeviceWorker(device);
+  if (!gone(device)) return;
+  At(id).info.lost = false;
+  At(id).info.taken_out.clear();
+  if (!up(id)) StartLater(id);
 }
 
 void SimWorkers::After(WorkerId id, absl::Duration delay,

@@ -68,6 +68,8 @@ class SimWorkers final : public WorkerPool {
                 ReplyHandler* handler) override;
   void Forget(const ReplyHandler* handler) override;
   void Withdraw(DeviceId device, uint64_t attempt) override;
+  void TakeOut(DeviceId device, const std::string& why) override;
+  void BringBack(DeviceId device) override;
   const WorkerInfo& info(WorkerId worker) const override {
     return At(worker).info;
   }

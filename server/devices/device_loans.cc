@@ -1,0 +1,262 @@
+#include "server/devices/device_loans.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "server/spec/spec_error.h"
+#include "server/store/store_check.h"
+#include "server/store/store_rows.h"
+
+namespace roundhouse {
+namespace {
+
+std::string TimeText(absl::Time time) {
+  return absl::FormatTime("%Y-%m-%d %H:%M UTC", time, absl::UTCTimeZone());
+}
+
+absl::Status InOtherHands(int device, const DeviceLoan& loan,
+                          const std::string& remedy) {
+  return absl::FailedPreconditionError(
+      absl::StrCat(TextOf(device, loan), remedy));
+}
+
+absl::Status CheckNote(const std::string& note) {
+  if (note.size() <= kMaxLoanNoteBytes) return absl::OkStatus();
+  return FieldError(FieldReason::kInvalidValue, "note",
+                    absl::StrCat("has ", note.size(), " bytes; ",
+                                 kMaxLoanNoteBytes, " at most"));
+}
+
+// 0: never.
+int64_t EndMicros(absl::Time until) {
+  return until == absl::InfiniteFuture() ? 0 : ToMicros(until);
+}
+
+}  // namespace
+
+std::string TextOf(int device, const DeviceLoan& loan) {
+  std::string text =
+      loan.kind == DeviceLoan::Kind::kFenced
+          ? absl::StrCat("device ", device, " is fenced by ", loan.owner)
+          : absl::StrCat("device ", device, " is lent to ", loan.owner);
+  if (loan.until != absl::InfiniteFuture()) {
+    absl::StrAppend(&text, " until ", TimeText(loan.until));
+  }
+  if (!loan.note.empty()) absl::StrAppend(&text, " (", loan.note, ")");
+  return text;
+}
+
+std::vector<std::string> DeviceLoans::KeysOf(const std::vector<wire::Gpu>& gpus,
+                                             int device_count) {
+  std::vector<std::string> keys;
+  for (int i = 0; i < device_count; ++i) {
+    keys.push_back(gpus.empty() ? absl::StrCat("cpu-", i) : gpus[i].uuid);
+  }
+  return keys;
+}
+
+absl::StatusOr<std::unique_ptr<DeviceLoans>> DeviceLoans::Load(
+    JobStore* store, std::vector<std::string> keys, const Clock& clock) {
+  auto loans = std::unique_ptr<DeviceLoans>(
+      new DeviceLoans(store, std::move(keys), clock));
+  DeviceLoanList list(loans->keys_.size());
+  RETURN_IF_ERROR(store->ReadWith([&](Database* db) -> absl::Status {
+    ASSIGN_OR_RETURN(
+        Statement select,
+        db->Prepare(absl::StrCat(
+            "SELECT device, kind, owner, note, since_us, until_us, ",
+            RowIsWhole("device_loans"), " FROM device_loans")));
+    while (true) {
+      ASSIGN_OR_RETURN(const bool row, select.Step());
+      if (!row) return absl::OkStatus();
+      const int64_t kind = select.Int(1);
+      if (select.Int(6) == 0 || (kind != 1 && kind != 2)) {
+        return DamagedRow("device_loans", select.Text(0));
+      }
+      const auto found =
+          std::find(loans->keys_.begin(), loans->keys_.end(), select.Text(0));
+      if (found == loans->keys_.end()) continue;
+      const int64_t until_us = select.Int(5);
+      list[found - loans->keys_.begin()] =
+          DeviceLoan{.kind = static_cast<DeviceLoan::Kind>(kind),
+                     .owner = select.Text(2),
+                     .note = select.Text(3),
+                     .since = absl::FromUnixMicros(select.Int(4)),
+                     .until = until_us == 0 ? absl::InfiniteFuture()
+                                            : absl::FromUnixMicros(until_us)};
+    }
+  }));
+  MutexLock lock(loans->mutex_);
+  loans->loans_ = std::move(list);
+  return loans;
+}
+
+DeviceLoanList DeviceLoans::Now() const {
+  MutexLock lock(mutex_);
+  DeviceLoanList now = loans_;
+  for (auto& loan : now) {
+    if (loan.has_value() && IsOver(*loan)) loan.reset();
+  }
+  return now;
+}
+
+void DeviceLoans::OnChange(std::function<void(const DeviceLoanList&)> changed) {
+  MutexLock change(change_mutex_);
+  changed_ = std::move(changed);
+  changed_(Now());
+}
+
+absl::Status DeviceLoans::CheckDevice(int device) const {
+  if (device >= 0 && device < device_count()) return absl::OkStatus();
+  return FieldError(absl::StatusCode::kNotFound, FieldReason::kNotFound, "name",
+                    absl::StrCat("there is no device ", device, "; there are ",
+                                 device_count(), ", from 0 on"));
+}
+
+std::optional<DeviceLoan> DeviceLoans::Find(int device) const {
+  return Now()[device];
+}
+
+absl::Status DeviceLoans::CheckEnd(const Caller& caller, absl::Time since,
+                                   absl::Time* until) const {
+  const absl::Time latest =
+      caller.admin ? absl::InfiniteFuture() : since + kLongestMemberLoan;
+  if (*until == absl::InfiniteFuture()) *until = latest;
+  if (*until <= clock_.WallTime()) {
+    return FieldError(FieldReason::kInvalidValue, "until",
+                      absl::StrCat(TimeText(*until), " is not in the future"));
+  }
+  if (*until <= latest) return absl::OkStatus();
+  return FieldError(
+      FieldReason::kInvalidValue, "until",
+      absl::StrCat("a member may have a device for ",
+                   absl::FormatDuration(kLongestMemberLoan), ", until ",
+                   TimeText(latest), "; an admin may have it longer"));
+}
+
+absl::StatusOr<DeviceLoan> DeviceLoans::Lend(const Caller& caller,
+                                             const LimitCheck& limits,
+                                             int device, absl::Time until,
+                                             const std::string& note) {
+  RETURN_IF_ERROR(CheckDevice(device));
+  RETURN_IF_ERROR(CheckNote(note));
+  MutexLock lock(change_mutex_);
+  const DeviceLoanList now = Now();
+  DeviceLoan loan = {
+      .owner = caller.owner(), .note = note, .since = clock_.WallTime()};
+  if (now[device].has_value()) {
+    const DeviceLoan& before = *now[device];
+    if (before.kind != DeviceLoan::Kind::kLent || before.owner != loan.owner) {
+      return InOtherHands(device, before, "");
+    }
+    loan.since = before.since;
+  } else {
+    RETURN_IF_ERROR(limits.CheckCount(
+        caller, Limit::kLentDevices, [&](const std::string& owner) {
+          return std::count_if(now.begin(), now.end(), [&](const auto& other) {
+            return other.has_value() &&
+                   other->kind == DeviceLoan::Kind::kLent &&
+                   (owner.empty() || other->owner == owner);
+          });
+        }));
+  }
+  loan.until = until;
+  RETURN_IF_ERROR(CheckEnd(caller, loan.since, &loan.until));
+  RETURN_IF_ERROR(Put(device, loan));
+  return loan;
+}
+
+absl::StatusOr<DeviceLoan> DeviceLoans::Return(const Caller& caller,
+                                               int device) {
+  RETURN_IF_ERROR(CheckDevice(device));
+  MutexLock lock(change_mutex_);
+  const std::optional<DeviceLoan> loan = Find(device);
+  if (!loan.has_value()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("device ", device, " is not lent"));
+  }
+  if (loan->kind == DeviceLoan::Kind::kFenced) {
+    return InOtherHands(device, *loan,
+                        "; an admin takes it back into use with: roundhouse "
+                        "device unfence");
+  }
+  if (!caller.admin && loan->owner != caller.owner()) {
+    return absl::PermissionDeniedError(
+        absl::StrCat(TextOf(device, *loan), "; he or an admin returns it"));
+  }
+  RETURN_IF_ERROR(Drop(device));
+  return *loan;
+}
+
+absl::StatusOr<DeviceLoan> DeviceLoans::Fence(const Caller& caller, int device,
+                                              const std::string& note) {
+  RETURN_IF_ERROR(CheckDevice(device));
+  RETURN_IF_ERROR(CheckNote(note));
+  MutexLock lock(change_mutex_);
+  DeviceLoan loan = {.kind = DeviceLoan::Kind::kFenced,
+                     .owner = caller.owner(),
+                     .note = note,
+                     .since = clock_.WallTime()};
+  if (const auto before = Find(device); before.has_value()) {
+    if (before->kind == DeviceLoan::Kind::kLent) {
+      return InOtherHands(device, *before,
+                          "; return it first: roundhouse device return");
+    }
+    loan.since = before->since;
+  }
+  RETURN_IF_ERROR(Put(device, loan));
+  return loan;
+}
+
+absl::StatusOr<DeviceLoan> DeviceLoans::Unfence(int device) {
+  RETURN_IF_ERROR(CheckDevice(device));
+  MutexLock lock(change_mutex_);
+  const std::optional<DeviceLoan> loan = Find(device);
+  if (!loan.has_value() || loan->kind != DeviceLoan::Kind::kFenced) {
+    return absl::FailedPreconditionError(
+        loan.has_value()
+            ? absl::StrCat(TextOf(device, *loan), "; it is not fenced")
+            : absl::StrCat("device ", device, " is not fenced"));
+  }
+  RETURN_IF_ERROR(Drop(device));
+  return *loan;
+}
+
+absl::Status DeviceLoans::Put(int device, const DeviceLoan& loan) {
+  RETURN_IF_ERROR(store_->WriteWith([&](Database* db) -> absl::Status {
+    ASSIGN_OR_RETURN(
+        Statement put,
+        db->Prepare(
+            "INSERT INTO device_loans VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT "
+            "(device) DO UPDATE SET kind = excluded.kind, owner = "
+            "excluded.owner, note = excluded.note, since_us = "
+            "excluded.since_us, until_us = excluded.until_us"));
+    put.Bind(keys_[device]).Bind(static_cast<int64_t>(loan.kind));
+    put.Bind(loan.owner).Bind(loan.note).Bind(ToMicros(loan.since));
+    return put.Bind(EndMicros(loan.until)).Run();
+  }));
+  Publish(device, loan);
+  return absl::OkStatus();
+}
+
+absl::Status DeviceLoans::Drop(int device) {
+  RETURN_IF_ERROR(store_->WriteWith([&](Database* db) -> absl::Status {
+    ASSIGN_OR_RETURN(Statement drop,
+                     db->Prepare("DELETE FROM device_loans WHERE device = ?"));
+    return drop.Bind(keys_[device]).Run();
+  }));
+  Publish(device, std::nullopt);
+  return absl::OkStatus();
+}
+
+void DeviceLoans::Publish(int device, std::optional<DeviceLoan> loan) {
+  {
+    MutexLock lock(mutex_);
+    loans_[device] = std::move(loan);
+  }
+  changed_(Now());
+}
+
+}  // namespace roundhouse

@@ -1,0 +1,120 @@
+// Which devices are out of use, by whose word: lent to somebody for a time, or
+// fenced by an admin.  The table `device_loans` of the job store, so that a
+// daemon that starts again leaves them alone, and a copy of it in memory.
+//
+// A device's row is found by the GPU's uuid, or "cpu-INDEX"; rows of GPUs that
+// the daemon does not have now stay.  A loan whose time is over is none.
+//
+// Thread-safe.  Changes block for one commit; readers take a copy.
+#ifndef ROUNDHOUSE_SERVER_DEVICES_DEVICE_LOANS_H_
+#define ROUNDHOUSE_SERVER_DEVICES_DEVICE_LOANS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/clock.h"
+#include "base/mutex.h"
+#include "base/wire/gpu_report.h"
+#include "server/access/caller.h"
+#include "server/limits/limit_check.h"
+#include "server/store/store.h"
+
+namespace roundhouse {
+
+inline constexpr size_t kMaxLoanNoteBytes = 200;
+// What a member may lend a device for, counted from the loan's beginning.
+inline constexpr absl::Duration kLongestMemberLoan = absl::Hours(8);
+
+struct DeviceLoan {
+  // The numbers are stored: never renumber.
+  enum class Kind { kLent = 1, kFenced = 2 };
+  Kind kind = Kind::kLent;
+  std::string owner;  // who has it, or fenced it (Caller::owner)
+  std::string note;   // what for; may be ""
+  absl::Time since;
+  absl::Time until = absl::InfiniteFuture();
+
+  bool operator==(const DeviceLoan&) const = default;
+};
+
+// "device 3 is lent to anna until 2026-11-27 18:00 UTC (demo)".
+std::string TextOf(int device, const DeviceLoan& loan);
+
+// By index; none: the device is used.
+using DeviceLoanList = std::vector<std::optional<DeviceLoan>>;
+
+class DeviceLoans {
+ public:
+  // One row key a device.  kDataLoss when a row is damaged.  `store` outlives
+  // it.
+  static absl::StatusOr<std::unique_ptr<DeviceLoans>> Load(
+      JobStore* store, std::vector<std::string> keys,
+      const Clock& clock = SystemClock());
+  static std::vector<std::string> KeysOf(const std::vector<wire::Gpu>& gpus,
+                                         int device_count);
+
+  int device_count() const { return static_cast<int>(keys_.size()); }
+  // Without those whose time is over.
+  DeviceLoanList Now() const;
+  // Calls `changed` with all loans as they are, and after each change before it
+  // is answered, one call at a time.  It returns at once, and outlives this.
+  void OnChange(std::function<void(const DeviceLoanList&)> changed);
+
+  // Errors of all: kNotFound with the field `name`, the device is none of the
+  // daemon's; kFailedPrecondition where it is in another's hands.  Each answers
+  // the loan as it is then, or was.
+
+  // Also changes the end and the note of a loan of his own.  `until`
+  // InfiniteFuture: as long as he may.  kInvalidArgument with the field;
+  // kResourceExhausted by the limit lent_devices.
+  absl::StatusOr<DeviceLoan> Lend(const Caller& caller,
+                                  const LimitCheck& limits, int device,
+                                  absl::Time until, const std::string& note);
+  // By whoever has it, or an admin.
+  absl::StatusOr<DeviceLoan> Return(const Caller& caller, int device);
+  absl::StatusOr<DeviceLoan> Fence(const Caller& caller, int device,
+                                   const std::string& note);
+  absl::StatusOr<DeviceLoan> Unfence(int device);
+
+ private:
+  DeviceLoans(JobStore* store, std::vector<std::string> keys,
+              const Clock& clock)
+      : store_(store), keys_(std::move(keys)), clock_(clock) {}
+
+  absl::Status CheckDevice(int device) const;
+  bool IsOver(const DeviceLoan& loan) const {
+    return loan.until <= clock_.WallTime();
+  }
+  // Nullopt: none, or over.
+  std::optional<DeviceLoan> Find(int device) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(change_mutex_);
+  absl::Status CheckEnd(const Caller& caller, absl::Time since,
+                        absl::Time* until) const;
+  absl::Status Put(int device, const DeviceLoan& loan)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(change_mutex_);
+  absl::Status Drop(int device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(change_mutex_);
+  void Publish(int device, std::optional<DeviceLoan> loan)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(change_mutex_);
+
+  JobStore* const store_;
+  const std::vector<std::string> keys_;
+  const Clock& clock_;
+  Mutex change_mutex_;  // one change at a time
+  std::function<void(const DeviceLoanList&)> changed_
+      ABSL_GUARDED_BY(change_mutex_) = [](const DeviceLoanList&) {};
+  mutable Mutex mutex_ ABSL_ACQUIRED_AFTER(change_mutex_);
+  DeviceLoanList loans_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SERVER_DEVICES_DEVICE_LOANS_H_
