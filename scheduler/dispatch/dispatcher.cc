@@ -101,8 +101,10 @@ void Dispatcher::SetWeights(const ShareWeights& weights) {
   for (FairShares& shares : shares_) shares.SetWeights(weights);
 }
 
-void Dispatcher::NoteUse(const JobOwner& owner, int64_t device_ns) {
-  SharesOf(JobClass::kNormal).NoteUse(owner, static_cast<double>(device_ns));
+void Dispatcher::NoteUse(const DeviceCharge& use) {
+  SharesOf(JobClass::kNormal)
+      .NoteUse(use.owner, static_cast<double>(use.device_ns));
+  charged_(use);
 }
 
 uint64_t Dispatcher::NextStepNumber(JobId job) const {
@@ -204,6 +206,7 @@ void Dispatcher::SlotDone(SlotId slot, int64_t compute_ns) {
     const auto cost = job.steps.SlotDone(slot, compute_ns);
     if (!cost.has_value()) continue;
     SharesOf(job.job_class).NoteDone(id, static_cast<double>(compute_ns));
+    charged_({job.owner, id, compute_ns});
     if (cost->guessed) {
       job.NoteGuess(cost->amount, static_cast<double>(compute_ns));
     }

@@ -60,6 +60,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -73,6 +74,13 @@
 #include "scheduler/share/fair_shares.h"
 
 namespace roundhouse {
+
+// Device time that somebody is charged with.
+struct DeviceCharge {
+  JobOwner owner;
+  std::optional<JobId> job;  // none: it was for no job, as a user's sample is
+  int64_t device_ns = 0;
+};
 
 class Dispatcher {
  public:
@@ -131,7 +139,12 @@ class Dispatcher {
 
   // How users and projects share, and what they had beside slots.
   void SetWeights(const ShareWeights& weights);
-  void NoteUse(const JobOwner& owner, int64_t device_ns);
+  void NoteUse(const DeviceCharge& use);
+  // Told of all that is charged, slots and what NoteUse says, when it is.
+  // `charged` returns at once, and calls nothing here.
+  void OnCharge(std::function<void(const DeviceCharge&)> charged) {
+    charged_ = std::move(charged);
+  }
 
   // --- devices and the host worker
 
@@ -224,6 +237,8 @@ class Dispatcher {
   std::array<int64_t, 2> host_ops_time_ = {};
   std::map<JobId, Job> jobs_;
   std::vector<Action> actions_;
+  std::function<void(const DeviceCharge&)> charged_ = [](const DeviceCharge&) {
+  };
 };
 
 }  // namespace roundhouse

@@ -104,10 +104,19 @@ TEST(SeveralJobsTest, UsersShareByWeightHoweverManyJobsTheyHave) {
   device.Run(100000);
   EXPECT_NEAR(static_cast<double>(device.served[kJob]), 25000, 100);
   // Samples of hers.
-  device.dispatcher().NoteUse(ann, 10000);
+  std::map<std::string, int64_t> charged;
+  device.dispatcher().OnCharge([&charged](const DeviceCharge& charge) {
+    charged[charge.job.has_value() ? charge.owner.user : "sample"] +=
+        charge.device_ns;
+  });
+  device.dispatcher().NoteUse({.owner = ann, .device_ns = 10000});
   device.served.clear();
   device.Run(100000);
   EXPECT_NEAR(static_cast<double>(device.served[kJob]), 17500, 150);
+  EXPECT_EQ(charged["sample"], 10000);
+  EXPECT_EQ(charged["ann"], device.served[kJob]);
+  for (uint64_t i = 2; i < 6; ++i) charged["bob"] -= device.served[JobId{i}];
+  EXPECT_EQ(charged["bob"], 0);
 }
 
 // Each goes before those that were sent: turns have room below the first one.

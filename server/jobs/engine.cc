@@ -70,11 +70,14 @@ Engine::Engine(const EngineOptions& options, const World& world,
               OpenerCalls()),
       status_(options.status, options.max_running_jobs,
               world.arena.limit_bytes()),
+      usage_(world.loop, world.store),
       background_(world.loop) {
   world_.metrics.SetHostArenaLimit(
       static_cast<int64_t>(world_.arena.limit_bytes()));
   status_.SetHostUsed(world_.arena.used_bytes());
   world_.arena.OnFreedLater([this] { StartNext(); });
+  running_.dispatch().dispatcher().OnCharge(
+      [this](const DeviceCharge& charge) { usage_.AddDevice(charge); });
   MakeSampler();
   MakeExporter();
 }
@@ -107,7 +110,8 @@ void Engine::MakeSampler() {
               },
           .computed =
               [this](const JobOwner& owner, int64_t ns) {
-                running_.dispatch().dispatcher().NoteUse(owner, ns);
+                running_.dispatch().dispatcher().NoteUse(
+                    {.owner = owner, .device_ns = ns});
               },
           .reserved_bytes = [this] { return running_.TableBytes(); }});
   running_.set_sampler(sampler_.get());
@@ -155,10 +159,7 @@ void Engine::Drain(std::function<void()> drained) {
   opener_.Stop();
   exporter_->Stop();
   sampler_->Stop();
-  if (running_.empty()) {
-    std::exchange(drained_, nullptr)();
-    return;
-  }
+  if (running_.empty()) return EndDrain();
   running_.ForEach([](RunningJob& run) { run.runner().Drain(); });
 }
 

@@ -9,6 +9,7 @@
 //   delete    removal/disk_keeper, which asks whether a job is over
 //   devices   devices/device_keeper: those that are lent or fenced
 //   tell      transitions, job_log, status_publisher
+//   account   usage/usage_book
 //
 // Urgent jobs start first, others first come first served.  Whoever has as many
 // running jobs as he may is passed over.  The first of the others waits until
@@ -59,6 +60,7 @@
 #include "server/store/disk_reserve.h"
 #include "server/store/store.h"
 #include "server/uploads/uploads.h"
+#include "server/usage/usage_book.h"
 #include "server/weights/exporter.h"
 #include "server/workers/worker_pool.h"
 
@@ -229,6 +231,8 @@ class Engine final : public JobEngine {
   void UpdateCounts();
   void Tick();
   void FillReserve();
+  // All jobs have ended, and the daemon is to end.
+  void EndDrain();
 
   // engine_held.cc
   bool HasPlace() const;
@@ -257,6 +261,7 @@ class Engine final : public JobEngine {
   RunningLimits running_limits_;
   JobOpener opener_;
   StatusPublisher status_;
+  UsageBook usage_;
   std::unique_ptr<Sampler> sampler_;
   Phase phase_ = Phase::kStarting;
   bool start_later_ = false;  // the first of the queue

@@ -68,12 +68,18 @@ void Engine::OnFinished(const std::string& id, const JobOutcome& outcome) {
   });
   // The runner is still on the stack: this holds it until then.
   world_.loop.After(absl::ZeroDuration(), [this, run] {
+    usage_.Flush();
     if (phase_ == Phase::kDraining && running_.empty() && drained_) {
       transitions_.TryAll();  // what still waits is taken up from disk
-      std::exchange(drained_, nullptr)();
+      EndDrain();
     }
     StartNext();
   });
+}
+
+void Engine::EndDrain() {
+  usage_.Flush();
+  std::exchange(drained_, nullptr)();
 }
 
 void Engine::StoreEnd(const RunningJob& run, const JobOutcome& end) {
@@ -110,6 +116,7 @@ void Engine::Tick() {
   running_.recorder().Tick();
   status_.SetHostUsed(world_.arena.used_bytes());
   running_.PublishArena(world_.arena.used_bytes());
+  usage_.Tick(running_.HostHolders());
   PublishDisk(options_.state_dir, world_.metrics);
   status_.Publish({.running = running_,
                    .queue = queue_,

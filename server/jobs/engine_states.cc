@@ -50,6 +50,7 @@ absl::Status CheckNotFinal(const JobRecord& job, const char* to_do) {
 // --- taking up ---
 
 absl::Status Engine::Recover() {
+  RETURN_IF_ERROR(usage_.Load());
   std::vector<JobState> unfinished = AllJobStates();
   std::erase_if(unfinished, IsFinal);
   std::vector<JobRecord> jobs;

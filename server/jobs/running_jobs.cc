@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "server/store/store_records.h"
 
 namespace roundhouse {
 
@@ -60,6 +61,16 @@ std::vector<JobOwner> RunningJobs::Owners() const {
   return owners;
 }
 
+std::vector<HostHolder> RunningJobs::HostHolders() const {
+  std::vector<HostHolder> holders;
+  for (const auto& [id, run] : jobs_) {
+    holders.push_back({.owner = run->owner(),
+                       .job = static_cast<JobId>(JobNumber(id).value_or(0)),
+                       .bytes = run->runner().host_use().total()});
+  }
+  return holders;
+}
+
 uint64_t RunningJobs::TableBytes() const {
   uint64_t bytes = 0;
   for (const auto& [id, run] : jobs_) bytes += run->table_bytes();
@@ -75,14 +86,12 @@ void RunningJobs::PublishArena(uint64_t used_bytes) {
     use.gradient_bytes += of_job.gradient_bytes;
     use.activation_bytes += of_job.activation_bytes;
   }
-  const uint64_t known = use.weight_bytes + use.optimizer_bytes +
-                         use.gradient_bytes + use.activation_bytes;
   const std::pair<ArenaUse, uint64_t> kinds[] = {
       {ArenaUse::kWeights, use.weight_bytes},
       {ArenaUse::kOptimizer, use.optimizer_bytes},
       {ArenaUse::kGradients, use.gradient_bytes},
       {ArenaUse::kActivations, use.activation_bytes},
-      {ArenaUse::kOther, used_bytes - known}};
+      {ArenaUse::kOther, used_bytes - use.total()}};
   for (const auto& [kind, bytes] : kinds) {
     metrics_.SetHostArena(kind, static_cast<int64_t>(bytes));
   }

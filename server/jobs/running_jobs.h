@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/ids.h"
 #include "base/wire/messages.h"
@@ -24,6 +25,7 @@
 #include "server/observe/trace_recorder.h"
 #include "server/sample/sampler.h"
 #include "server/steps/dispatch_loop.h"
+#include "server/usage/usage_book.h"
 #include "server/weights/base_weights.h"
 #include "server/workers/files_line.h"
 #include "server/workers/peer_group.h"
@@ -57,6 +59,8 @@ class RunningJobs final : public WorkerPool::Listener {
   int64_t PlacesTaken() const;
   // Whose they are, as PlacesTaken counts.
   std::vector<JobOwner> Owners() const;
+  // Who has memory, and how much of it, those that wait with it among them.
+  std::vector<HostHolder> HostHolders() const;
   // What they take of the arena when they load and save.
   uint64_t TableBytes() const;
   // What they have of it.

@@ -83,6 +83,9 @@ struct HostUse {
   uint64_t optimizer_bytes = 0;   // masters and moments
   uint64_t gradient_bytes = 0;    // sums and contributions
   uint64_t activation_bytes = 0;  // round buffers, with tokens and labels
+  uint64_t total() const {
+    return weight_bytes + optimizer_bytes + gradient_bytes + activation_bytes;
+  }
 };
 
 HostNeed NeedOf(const ResolvedSpec& spec, const ModelConfig& model,

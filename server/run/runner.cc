@@ -65,7 +65,8 @@ EvaluationCycle::Calls JobRunner::EvaluationCalls() {
               },
           .computed =
               [this](int64_t ns) {
-                around_.dispatch.dispatcher().NoteUse(options_.owner, ns);
+                around_.dispatch.dispatcher().NoteUse(
+                    {.owner = options_.owner, .job = id(), .device_ns = ns});
               }};
 }
 

@@ -41,7 +41,9 @@ constexpr Table kTables[] = {
      "id, user, name, sha256, scope, create_us, expire_us, last_use_us, "
      "revoke_us"},
     {"device_loans", "device",
-     "device, kind, owner, note, since_us, until_us"}};
+     "device, kind, owner, note, since_us, until_us"},
+    {"usage", "'hour ' || hour || ' job-' || job || ' of ' || user",
+     "hour, job, project, user, part, device_ns, host_mib_seconds"}};
 
 absl::Status CheckTable(Database* db, const Table& table) {
   std::string whole = RowIsWhole(table.name);

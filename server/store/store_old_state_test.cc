@@ -7,6 +7,7 @@
 #include <sstream>
 #include <string>
 
+#include "base/status.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "server/store/store.h"
@@ -122,6 +123,15 @@ TEST_F(OldStateTest, ItGoesOnFromThere) {
   EXPECT_EQ(store_->Get("job-7")->uid, made->uid);
   EXPECT_EQ(store_->ChangesAfter(34, "", 10)->size(), 3u);
   EXPECT_EQ(store_->ChangesAfter(0, "", 100)->size(), 37u);
+  int64_t used = -1;  // rows of a table that came later
+  ASSERT_TRUE(store_
+                  ->ReadWith([&used](Database* db) -> absl::Status {
+                    ASSIGN_OR_RETURN(
+                        used, db->QueryInt("SELECT count(*) FROM usage"));
+                    return absl::OkStatus();
+                  })
+                  .ok());
+  EXPECT_EQ(used, 0);
 }
 
 }  // namespace

@@ -391,6 +391,28 @@ WHEN old.checksum IS NOT row_checksum(
 BEGIN
   SELECT RAISE(ABORT, 'a row of device_loans differs from its checksum');
 END;
+)sql"
+    // What was used (server/usage/usage_table.h).  Its rows outlive their jobs.
+    R"sql(
+CREATE TABLE usage (
+  hour INTEGER NOT NULL,
+  job INTEGER NOT NULL,
+  project TEXT NOT NULL,
+  user TEXT NOT NULL,
+  part INTEGER NOT NULL,
+  device_ns INTEGER NOT NULL,
+  host_mib_seconds INTEGER NOT NULL,
+  checksum INTEGER NOT NULL GENERATED ALWAYS AS (row_checksum(
+    hour, job, project, user, part, device_ns, host_mib_seconds)) STORED,
+  PRIMARY KEY (hour, job, project, user, part)
+) WITHOUT ROWID;
+CREATE TRIGGER usage_is_whole BEFORE UPDATE ON usage
+WHEN old.checksum IS NOT row_checksum(
+  old.hour, old.job, old.project, old.user, old.part, old.device_ns,
+  old.host_mib_seconds)
+BEGIN
+  SELECT RAISE(ABORT, 'a row of usage differs from its checksum');
+END;
 )sql"};
 
 // What the schema looks like: each table, index and trigger as it was written.

@@ -13,6 +13,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
+#include "server/usage/usage_book.h"
+#include "server/usage/usage_table.h"
 #include "tests/sim/sim_server.h"
 
 namespace roundhouse::sim {
@@ -73,6 +75,30 @@ class SharesTest : public testing::Test {
 
   void Pass(absl::Duration time) {
     server_->RunFor(time, [] {});
+  }
+
+  // Cancels every job, and waits.
+  void EndAll() {
+    for (const auto& [job, user] : owners_) {
+      const std::string id = NameOfJob(static_cast<int64_t>(job));
+      server_
+          ->Call<absl::StatusOr<JobRecord>>(
+              [&] { return server_->engine().Cancel(id); })
+          .IgnoreError();
+    }
+    Pass(absl::Seconds(10));
+  }
+
+  // What is booked, by user.
+  std::map<std::string, UsageAmount> Used() {
+    std::map<std::string, UsageAmount> used;
+    const absl::Status read = ReadUsage(
+        server_->store(), 0, [&](const UsageKey& key, const UsageAmount& row) {
+          used[key.user].device_ns += row.device_ns;
+          used[key.user].host_mib_seconds += row.host_mib_seconds;
+        });
+    EXPECT_TRUE(read.ok()) << read;
+    return used;
   }
 
   std::string root_;
@@ -152,6 +178,40 @@ TEST_F(SharesTest, AnUrgentJobWaitsForOneSlotAtMost) {
   }
   std::cout << "at most " << most_beyond << " beyond the longest slot; slots "
             << "take up to " << longest << "\n";
+}
+
+// What is booked for each user is what workers computed for him, but for slots
+// whose job was gone; a daemon that is killed loses a minute of each device.
+TEST_F(SharesTest, AccountsSayWhatDevicesComputed) {
+  constexpr int kDevices = 2;
+  StartServer(kDevices, 1);
+  Submit("ann");
+  Submit("bob");
+  Pass(absl::Seconds(100));
+  EndAll();
+  std::map<std::string, absl::Duration> computed = computed_;
+  std::map<std::string, UsageAmount> used = Used();
+  const absl::Duration slots = kDevices * longest_;
+  for (const std::string user : {"ann", "bob"}) {
+    const absl::Duration booked = absl::Nanoseconds(used[user].device_ns);
+    EXPECT_GT(booked, absl::Seconds(30)) << user;
+    EXPECT_LE(booked, computed[user]) << user;
+    EXPECT_GE(booked, computed[user] - slots) << user;
+    EXPECT_GT(used[user].host_mib_seconds, 10) << user;
+  }
+  for (int life = 0; life < 3; ++life) {
+    Submit("ann");
+    Pass(absl::Seconds(150));
+    server_->Crash();
+    slots_.clear();
+    server_->Start();
+    EndAll();
+  }
+  const absl::Duration lost =
+      computed_["ann"] - absl::Nanoseconds(Used()["ann"].device_ns);
+  EXPECT_GE(lost, absl::ZeroDuration());
+  EXPECT_LE(lost,
+            3 * kDevices * (kUsageInterval + absl::Seconds(1)) + 4 * slots);
 }
 
 }  // namespace
