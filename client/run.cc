@@ -20,6 +20,7 @@
 #include "client/accounts/limit.h"
 #include "client/accounts/login.h"
 #include "client/accounts/token.h"
+#include "client/accounts/usage.h"
 #include "client/commands/change.h"
 #include "client/commands/dataset.h"
 #include "client/commands/delete.h"
@@ -68,7 +69,7 @@ constexpr Factory kFactories[] = {
     MakeAuditCommand,   MakeLimitCommand,    MakeDoctorCommand,
     MakeUploadCommand,  MakeDownloadCommand, MakeDuCommand,
     MakePruneCommand,   MakeDeleteCommand,   MakeTokenCommand,
-    MakeLoginCommand,   MakeLogoutCommand};
+    MakeLoginCommand,   MakeLogoutCommand,   MakeUsageCommand};
 
 void DefineGlobalFlags(GlobalFlags* global, FlagSet* flags) {
   flags->AddString("server", 0, "ADDRESS", &global->server,

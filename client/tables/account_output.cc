@@ -5,6 +5,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "base/visible_text.h"
 #include "client/output.h"
@@ -103,6 +104,34 @@ std::string LimitTable(const std::vector<v1::Limit>& limits) {
                     limit.has_used() ? text(limit.used()) : "-",
                     limit.built_in() ? "the server" : "an admin"});
   }
+  return FormatTable(rows);
+}
+
+std::string UsageTable(const v1::GetUsageResponse& usage, v1::UsageSubject by) {
+  const auto hours = [](double value) {
+    return absl::StrFormat("%.2f", value);
+  };
+  const auto named = [by](const std::string& user, const std::string& project,
+                          const std::string& job) -> Row {
+    if (by == v1::USAGE_BY_USER) return {user};
+    if (by == v1::USAGE_BY_PROJECT) return {project};
+    return {job, user, project};
+  };
+  const auto add = [](Row row, Row numbers) {
+    row.insert(row.end(), numbers.begin(), numbers.end());
+    return row;
+  };
+  std::vector<Row> rows = {add(named("USER", "PROJECT", "JOB"),
+                               {"DEVICE HOURS", "HOST GiB HOURS", "SHARE"})};
+  for (const v1::Usage& one : usage.usage()) {
+    const std::string job = one.job().empty() ? "-" : one.job();
+    rows.push_back(add(named(one.user(), one.project(), job),
+                       {hours(one.device_hours()), hours(one.host_gib_hours()),
+                        absl::StrFormat("%.1f %%", 100 * one.device_share())}));
+  }
+  rows.push_back(
+      add(by == v1::USAGE_BY_JOB ? Row{"all", "", ""} : Row{"all"},
+          {hours(usage.device_hours()), hours(usage.host_gib_hours()), ""}));
   return FormatTable(rows);
 }
 

@@ -350,6 +350,11 @@ class FakeServer::Accounts : public v1::AccountService::Service {
                           v1::ListLimitsResponse* response) override {
     return answers_.limits ? answers_.limits(response) : NoAnswer();
   }
+  grpc::Status GetUsage(grpc::ServerContext*,
+                        const v1::GetUsageRequest* request,
+                        v1::GetUsageResponse* response) override {
+    return answers_.usage ? answers_.usage(*request, response) : NoAnswer();
+  }
   grpc::Status WhoAmI(grpc::ServerContext*, const v1::WhoAmIRequest*,
                       v1::WhoAmIResponse* response) override {
     return answers_.who_am_i ? answers_.who_am_i(response) : NoAnswer();

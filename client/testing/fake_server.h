@@ -119,6 +119,8 @@ struct FakeAnswers {
   std::function<grpc::Status(const v1::SetLimitRequest&, v1::Limit*)> set_limit;
   std::function<grpc::Status(const v1::RemoveLimitRequest&)> remove_limit;
   std::function<grpc::Status(v1::ListLimitsResponse*)> limits;
+  std::function<grpc::Status(const v1::GetUsageRequest&, v1::GetUsageResponse*)>
+      usage;
   std::function<grpc::Status(const v1::CreateUploadRequest&, v1::Upload*)>
       create_upload;
   std::function<grpc::Status(const v1::UploadChunkRequest&,

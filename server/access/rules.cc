@@ -34,6 +34,8 @@ constexpr Rule kRules[] = {
      Effect::kActs, "subject"},
     {v1::ListLimitsRequest::descriptor, Role::kViewer, Subject::kServer,
      Effect::kLooks, ""},
+    {v1::GetUsageRequest::descriptor, Role::kViewer, Subject::kServer,
+     Effect::kLooks, ""},
     {v1::ListAuditRequest::descriptor, Role::kAdmin, Subject::kServer,
      Effect::kLooks, ""},
     {v1::AddProjectRequest::descriptor, Role::kAdmin, Subject::kServer,

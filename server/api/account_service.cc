@@ -13,6 +13,7 @@
 #include "server/audit/audit_log.h"
 #include "server/limits/limit_answers.h"
 #include "server/spec/spec_error.h"
+#include "server/usage/usage_answer.h"
 
 namespace roundhouse {
 namespace {
@@ -337,6 +338,16 @@ grpc::ServerUnaryReactor* AccountService::ListLimits(
                             : LimitsOfCaller(sources, entered.caller));
                     return absl::OkStatus();
                   });
+}
+
+grpc::ServerUnaryReactor* AccountService::GetUsage(
+    grpc::CallbackServerContext* context, const v1::GetUsageRequest* request,
+    v1::GetUsageResponse* response) {
+  return RunUnary(
+      context, door_, request, [=, this](const Entered&) -> absl::Status {
+        ASSIGN_OR_RETURN(*response, UsageAnswer(*store_, *request, WallTime()));
+        return absl::OkStatus();
+      });
 }
 
 grpc::ServerUnaryReactor* AccountService::ListAudit(

@@ -24,11 +24,12 @@ v1::Token ToProto(const TokenRecord& token);
 class AccountService final : public v1::AccountService::CallbackService {
  public:
   AccountService(Accounts* accounts, Tokens* tokens, LimitTable* limits,
-                 DiskEngine* disk, const CallDoor& door)
+                 DiskEngine* disk, const JobStore* store, const CallDoor& door)
       : accounts_(accounts),
         tokens_(tokens),
         limits_(limits),
         disk_(disk),
+        store_(store),
         door_(door) {}
 
   grpc::ServerUnaryReactor* WhoAmI(grpc::CallbackServerContext* context,
@@ -65,6 +66,9 @@ class AccountService final : public v1::AccountService::CallbackService {
       grpc::CallbackServerContext* context,
       const v1::ListLimitsRequest* request,
       v1::ListLimitsResponse* response) override;
+  grpc::ServerUnaryReactor* GetUsage(grpc::CallbackServerContext* context,
+                                     const v1::GetUsageRequest* request,
+                                     v1::GetUsageResponse* response) override;
   grpc::ServerUnaryReactor* ListAudit(grpc::CallbackServerContext* context,
                                       const v1::ListAuditRequest* request,
                                       v1::ListAuditResponse* response) override;
@@ -101,6 +105,7 @@ class AccountService final : public v1::AccountService::CallbackService {
   Tokens* const tokens_;
   LimitTable* const limits_;
   DiskEngine* const disk_;
+  const JobStore* const store_;
   const CallDoor door_;
 };
 

@@ -11,12 +11,14 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 #include "google/protobuf/descriptor.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "gtest/gtest.h"
 #include "server/api/api_test_fixture.h"
 #include "server/calls/stream_pump.h"
 #include "server/limits/limit_table.h"
+#include "server/usage/usage_table.h"
 
 namespace roundhouse {
 namespace {
@@ -196,6 +198,28 @@ TEST_F(ApiLimitsTest, AConnectionThatAnswersNothingIsClosed) {
   close(fd);
   EXPECT_GT(bytes, 100u);
   MustCreate();
+}
+
+TEST_F(ApiLimitsTest, UsageIsOfAll) {
+  const UsageKey key = {.hour = HourOf(WallTime()),
+                        .job = 3,
+                        .project = "vision",
+                        .user = "anna"};
+  ASSERT_TRUE(
+      WriteUsage(*store_, {{key, {int64_t{1'800} * 1'000'000'000, 0}}}).ok());
+  grpc::ClientContext context;
+  Limit(&context);
+  v1::GetUsageRequest request;
+  request.set_by(v1::USAGE_BY_JOB);
+  v1::GetUsageResponse response;
+  const grpc::Status status =
+      account_stub_->GetUsage(&context, request, &response);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  ASSERT_EQ(response.usage_size(), 1);
+  EXPECT_EQ(response.usage(0).job(), "job-3");
+  EXPECT_EQ(response.usage(0).user(), "anna");
+  EXPECT_EQ(response.usage(0).device_hours(), 0.5);
+  EXPECT_EQ(response.usage(0).device_share(), 1);
 }
 
 // Limits that an admin set, over the wire; this test's user is trusted, so

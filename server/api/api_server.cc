@@ -172,7 +172,8 @@ struct ApiServer::Parts {
                 .doctor = to.doctor,
                 .loans = to.loans},
                calls),
-        accounts(to.accounts, to.tokens, limit_table.get(), to.disk, calls),
+        accounts(to.accounts, to.tokens, limit_table.get(), to.disk, to.store,
+                 calls),
         uploads(to.uploads, calls) {
     peers.LimitUnfinished(
         [this](uid_t uid) { return MostUnfinished(gate, limits, uid); });
