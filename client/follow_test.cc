@@ -81,6 +81,10 @@ TEST_F(FollowTest, SubmitSendsTheFileAndPrintsTheName) {
   EXPECT_EQ(Run({"submit", "-f", file_, "-o", "json"}), ExitCode::kOk);
   EXPECT_EQ(nlohmann::json::parse(out())["state"], "VALIDATING");
   EXPECT_NE(creates_[2].request_id(), creates_[0].request_id());
+  EXPECT_EQ(creates_[2].priority(), v1::JOB_PRIORITY_UNSPECIFIED);
+  EXPECT_EQ(Run({"submit", "-f", file_, "--priority=urgent"}), ExitCode::kOk);
+  EXPECT_EQ(creates_[3].priority(), v1::URGENT);
+  EXPECT_EQ(Run({"submit", "-f", file_, "--priority=late"}), ExitCode::kUsage);
 }
 
 TEST_F(FollowTest, SubmitRetriesWithTheSameRequestId) {

@@ -21,6 +21,10 @@ std::string StepText(const v1::FineTuningJob& job) {
              : absl::StrCat(job.step(), "/", job.total_steps());
 }
 
+bool IsUrgent(const v1::FineTuningJob& job) {
+  return job.priority() == v1::URGENT;
+}
+
 std::string AgeText(absl::Duration age) {
   if (age < absl::Minutes(1)) {
     return absl::StrCat(std::max<int64_t>(0, absl::ToInt64Seconds(age)), "s");
@@ -167,6 +171,8 @@ std::string JobTable(const std::vector<v1::FineTuningJob>& jobs,
       std::any_of(jobs.begin(), jobs.end(), [](const v1::FineTuningJob& job) {
         return !job.project().empty() && job.project() != "default";
       });
+  const bool urgent = std::any_of(jobs.begin(), jobs.end(), IsUrgent);
+  if (urgent) rows[0].push_back("PRIORITY");
   if (owners) rows[0].push_back("OWNER");
   if (projects) rows[0].push_back("PROJECT");
   for (const v1::FineTuningJob& job : jobs) {
@@ -176,6 +182,7 @@ std::string JobTable(const std::vector<v1::FineTuningJob>& jobs,
                                      : "-",
          EtaText(job, now), AgeText(now - TimeOf(job.create_time())),
          job.output_name().empty() ? "-" : job.output_name()});
+    if (urgent) rows.back().push_back(IsUrgent(job) ? "urgent" : "-");
     if (owners) rows.back().push_back(job.owner());
     if (projects) rows.back().push_back(job.project());
   }
@@ -189,6 +196,7 @@ std::string JobText(const v1::FineTuningJob& job) {
       {"project:", job.project() == "default" ? "" : job.project()},
       {"state:", v1::JobState_Name(job.state())},
       {"reason:", ReasonText(job)},
+      {"priority:", IsUrgent(job) ? "urgent" : ""},
       {"memory:", MemoryText(job)},
       {"data read:", DataReadText(job.data_read())},
       {"step:", StepText(job)},

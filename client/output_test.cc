@@ -70,6 +70,17 @@ TEST(OutputTest, JobTableShowsRunningNumbers) {
             "b22   QUEUED   0     -       -         -     1m   mine\n");
 }
 
+TEST(OutputTest, UrgentJobsAreSaidToBe) {
+  v1::FineTuningJob urgent = RunningJob();
+  EXPECT_EQ(JobTable({urgent}, At(1012)).find("PRIORITY"), std::string::npos);
+  EXPECT_EQ(JobText(urgent).find("priority:"), std::string::npos);
+  urgent.set_priority(v1::URGENT);
+  const std::string table = JobTable({RunningJob(), urgent}, At(1012));
+  EXPECT_NE(table.find("OUTPUT  PRIORITY\n"), std::string::npos) << table;
+  EXPECT_NE(table.find("-       urgent\n"), std::string::npos) << table;
+  EXPECT_NE(JobText(urgent).find("priority:  urgent\n"), std::string::npos);
+}
+
 TEST(OutputTest, JobTextLeavesOutWhatIsNotKnown) {
   const std::string text = JobText(RunningJob());
   EXPECT_NE(text.find("state:     RUNNING\n"), std::string::npos) << text;

@@ -37,8 +37,8 @@ TEST_F(RunTest, VersionAndHelp) {
 TEST_F(RunTest, EveryCommandHasHelp) {
   for (const char* command :
        {"submit", "list", "get", "watch", "logs", "pause", "resume", "finish",
-        "cancel", "dataset", "model", "device", "export", "job-template",
-        "plan", "sample", "top", "trace"}) {
+        "cancel", "priority", "dataset", "model", "device", "export",
+        "job-template", "plan", "sample", "top", "trace"}) {
     EXPECT_EQ(Run({command, "--help"}), ExitCode::kOk);
     EXPECT_TRUE(Has(out(), std::string("Usage: roundhouse ") + command))
         << out();
@@ -286,6 +286,25 @@ TEST_F(RunTest, ChangesShowTheNewState) {
     return Error(grpc::StatusCode::FAILED_PRECONDITION);
   };
   EXPECT_EQ(Run({"resume", "a1"}), ExitCode::kPrecondition);
+}
+
+TEST_F(RunTest, APriorityIsAWord) {
+  std::string asked;
+  server_.answers().change = [&](const std::string& call, const std::string&,
+                                 v1::FineTuningJob* job) {
+    asked = call;
+    *job = MakeJob(v1::RUNNING);
+    if (call == "priority URGENT") job->set_priority(v1::URGENT);
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Run({"priority", "a1", "urgent"}), ExitCode::kOk);
+  EXPECT_EQ(out(), "a1 RUNNING (urgent)\n");
+  EXPECT_EQ(Run({"priority", "a1", "normal"}), ExitCode::kOk);
+  EXPECT_EQ(out(), "a1 RUNNING\n");
+  EXPECT_EQ(asked, "priority NORMAL");
+  EXPECT_EQ(Run({"priority", "a1", "urgnt"}), ExitCode::kUsage);
+  EXPECT_TRUE(Has(err(), "did you mean urgent?")) << err();
+  EXPECT_EQ(Run({"priority", "a1"}), ExitCode::kUsage);
 }
 
 TEST_F(RunTest, Devices) {

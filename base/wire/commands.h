@@ -32,6 +32,13 @@ struct Withdraw {
   uint64_t target_attempt = 0;
 };
 
+// The slot's turn (RunSlot::turn) is another one now, if it has not begun.  Is
+// not answered.
+struct SetTurn {
+  uint64_t target_attempt = 0;
+  uint64_t turn = 0;
+};
+
 // An evaluation has no dropout and no gradients.
 enum class StepMode : uint32_t { kEvaluate = 0, kTrain = 1 };
 

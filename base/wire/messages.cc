@@ -42,6 +42,12 @@ void Walk(C& c, Withdraw& m) {
 }
 
 template <typename C>
+void Walk(C& c, SetTurn& m) {
+  c.Plain("target_attempt", m.target_attempt);
+  c.Plain("turn", m.turn);
+}
+
+template <typename C>
 void Walk(C& c, RunSlot& m) {
   c.Plain("job", m.job);
   c.Plain("slot", m.slot);

@@ -1,8 +1,9 @@
 // Control messages between the daemon and its workers: fixed-layout, versioned,
 // one datagram each on a Unix SOCK_SEQPACKET.  Tensors never cross it.
 //
-//   daemon -> device  ConfigureJob ReleaseJob RunSlot RunSample Withdraw Stop
-//                     JoinPeers LeavePeers PeerSums
+//   daemon -> device  ConfigureJob ReleaseJob RunSlot RunSample Withdraw
+//   SetTurn
+//                     Stop JoinPeers LeavePeers PeerSums
 //   daemon -> host    ConfigureJob ReleaseJob HostOp Stop
 //   daemon -> files   FileOp MergeRows Stop
 //   worker -> daemon  Hello JobConfigured SlotStarted MicroBatchDone SumsHeld
@@ -43,7 +44,7 @@ using Body =
                  SlotDone, Withdrawn, HostOpDone, FileOpDone, Failed, Heartbeat,
                  RunSample, SampleDone, MergeRows, SumsDown, JoinPeers,
                  LeavePeers, PeerSums, PeersInvited, PeersJoined, PeersLeft,
-                 SumsHeld, SliceDown>;
+                 SumsHeld, SliceDown, SetTurn>;
 
 struct Message {
   uint64_t attempt = 0;

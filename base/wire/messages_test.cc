@@ -245,7 +245,8 @@ TEST(MessagesTest, EveryTypeKeepsItsTag) {
                          PeersJoined{13},
                          PeersLeft{14, "why"},
                          SumsHeld{1, {3, 4}},
-                         SliceDown{1, 2, 3, true, 4}};
+                         SliceDown{1, 2, 3, true, 4},
+                         SetTurn{15, 16}};
   static_assert(std::size(bodies) == std::variant_size_v<Body>);
   for (const Body& body : bodies) {
     const auto datagram = Encode({1, body});

@@ -4,16 +4,18 @@
 #include <ostream>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "base/nearest_name.h"
 #include "base/visible_text.h"
 #include "client/tables/message_json.h"
 
 namespace roundhouse::client {
 namespace {
 
-// One of the calls that move a job to another state.
+// One of the calls that change a job, with the command's arguments.
 using Call = std::function<grpc::Status(
     v1::FineTuningJobService::StubInterface&, grpc::ClientContext*,
-    const std::string&, v1::FineTuningJob*)>;
+    const std::vector<std::string>&, v1::FineTuningJob*)>;
 
 class ChangeCommand : public Command {
  public:
@@ -34,14 +36,16 @@ ExitCode ChangeCommand::Run(const std::vector<std::string>& arguments,
   v1::FineTuningJob job;
   UnaryContext context(session->interrupt());
   const grpc::Status status =
-      call_(session->jobs(), context.get(), arguments[0], &job);
+      call_(session->jobs(), context.get(), arguments, &job);
   if (!status.ok()) {
     return session->Fail(info_.name + " " + arguments[0], status);
   }
   switch (session->format()) {
     case OutputFormat::kTable:
       session->out() << VisibleLine(ShortName(job.name())) << " "
-                     << v1::JobState_Name(job.state()) << "\n";
+                     << v1::JobState_Name(job.state())
+                     << (job.priority() == v1::URGENT ? " (urgent)" : "")
+                     << "\n";
       break;
     case OutputFormat::kJson:
       session->out() << JsonText(JobJson(job), 2) << "\n";
@@ -53,6 +57,16 @@ ExitCode ChangeCommand::Run(const std::vector<std::string>& arguments,
   return ExitCode::kOk;
 }
 
+class PriorityCommand final : public ChangeCommand {
+ public:
+  using ChangeCommand::ChangeCommand;
+
+  absl::Status CheckArguments(
+      const std::vector<std::string>& arguments) const override {
+    return ParsePriority(arguments[1]).status();
+  }
+};
+
 CommandInfo Info(const std::string& name, const std::string& summary,
                  const std::string& details) {
   return CommandInfo{name, "JOB", summary, details, 1, 1};
@@ -60,14 +74,22 @@ CommandInfo Info(const std::string& name, const std::string& summary,
 
 }  // namespace
 
+absl::StatusOr<v1::JobPriority> ParsePriority(const std::string& text) {
+  if (text == "normal") return v1::NORMAL;
+  if (text == "urgent") return v1::URGENT;
+  return absl::InvalidArgumentError(
+      absl::StrCat("\"", text, "\" is none of normal, urgent",
+                   DidYouMean(text, {"normal", "urgent"})));
+}
+
 std::unique_ptr<Command> MakePauseCommand() {
   return std::make_unique<ChangeCommand>(
       Info("pause", "stop a job and keep it for later",
            "Returns at once; the job finishes what runs, writes a checkpoint "
            "and gives its\nmemory back."),
-      [](auto& jobs, auto* context, const std::string& name, auto* job) {
+      [](auto& jobs, auto* context, const auto& arguments, auto* job) {
         v1::PauseFineTuningJobRequest request;
-        request.set_name(name);
+        request.set_name(arguments[0]);
         return jobs.PauseFineTuningJob(context, request, job);
       });
 }
@@ -77,9 +99,9 @@ std::unique_ptr<Command> MakeResumeCommand() {
       Info("resume", "queue a paused job again",
            "It goes on from its checkpoint, or where it was if it kept its "
            "memory."),
-      [](auto& jobs, auto* context, const std::string& name, auto* job) {
+      [](auto& jobs, auto* context, const auto& arguments, auto* job) {
         v1::ResumeFineTuningJobRequest request;
-        request.set_name(name);
+        request.set_name(arguments[0]);
         return jobs.ResumeFineTuningJob(context, request, job);
       });
 }
@@ -90,9 +112,9 @@ std::unique_ptr<Command> MakeFinishCommand() {
            "Returns at once; the step that runs is the last one.  As after any "
            "last step an\nevaluation, a checkpoint and the export follow, and "
            "the job has SUCCEEDED."),
-      [](auto& jobs, auto* context, const std::string& name, auto* job) {
+      [](auto& jobs, auto* context, const auto& arguments, auto* job) {
         v1::FinishFineTuningJobRequest request;
-        request.set_name(name);
+        request.set_name(arguments[0]);
         return jobs.FinishFineTuningJob(context, request, job);
       });
 }
@@ -101,10 +123,26 @@ std::unique_ptr<Command> MakeCancelCommand() {
   return std::make_unique<ChangeCommand>(
       Info("cancel", "end a job for good",
            "Returns at once.  Its checkpoints stay."),
-      [](auto& jobs, auto* context, const std::string& name, auto* job) {
+      [](auto& jobs, auto* context, const auto& arguments, auto* job) {
         v1::CancelFineTuningJobRequest request;
-        request.set_name(name);
+        request.set_name(arguments[0]);
         return jobs.CancelFineTuningJob(context, request, job);
+      });
+}
+
+std::unique_ptr<Command> MakePriorityCommand() {
+  return std::make_unique<PriorityCommand>(
+      CommandInfo{"priority", "JOB urgent|normal",
+                  "let a job go before the others, or not any more",
+                  "It holds from the job's next slot on, and in the queue.  "
+                  "Whose jobs may be urgent\nis a limit (urgent_jobs); those "
+                  "of admins may.",
+                  2, 2},
+      [](auto& jobs, auto* context, const auto& arguments, auto* job) {
+        v1::UpdateFineTuningJobRequest request;
+        request.set_name(arguments[0]);
+        request.set_priority(*ParsePriority(arguments[1]));
+        return jobs.UpdateFineTuningJob(context, request, job);
       });
 }
 

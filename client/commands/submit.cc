@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/visible_text.h"
+#include "client/commands/change.h"
 #include "client/commands/local_paths.h"
 #include "client/error_text.h"
 #include "client/files.h"
@@ -61,6 +62,7 @@ class SubmitCommand : public Command {
   std::string file_;
   std::string request_id_;
   std::string project_;
+  std::string priority_;
   bool wait_ = false;
   bool dry_run_ = false;
   bool upload_ = false;
@@ -90,6 +92,8 @@ void SubmitCommand::DefineFlags(FlagSet* flags) {
   flags->AddString("project", 0, "PROJECT", &project_,
                    "the job's project; when not given, default or the only one "
                    "that you are in");
+  flags->AddString("priority", 0, "PRIORITY", &priority_,
+                   "urgent or normal, whatever the file says");
   flags->AddString("request-id", 0, "ID", &request_id_,
                    "a name of this request, made up when not given; the same "
                    "one makes no second job");
@@ -103,7 +107,11 @@ absl::Status SubmitCommand::CheckFlags() {
     return absl::InvalidArgumentError(
         "flags --wait and --dry-run exclude each other");
   }
-  return absl::OkStatus();
+  if (priority_.empty()) return absl::OkStatus();
+  const absl::Status priority = ParsePriority(priority_).status();
+  if (priority.ok()) return priority;
+  return absl::InvalidArgumentError(
+      absl::StrCat("flag --priority: ", priority.message()));
 }
 
 grpc::Status SubmitCommand::Create(
@@ -138,7 +146,9 @@ ExitCode SubmitCommand::Refused(const grpc::Status& status,
     session->err() << "The job may have been accepted.  To send it again "
                       "without making two: "
                    << session->CommandLine(absl::StrCat(
-                          "submit -f ", file_, " --request-id ", request_id_))
+                          "submit -f ", file_,
+                          priority_.empty() ? "" : " --priority ", priority_,
+                          " --request-id ", request_id_))
                    << "\n";
   }
   return code;
@@ -198,6 +208,7 @@ ExitCode SubmitCommand::Run(const std::vector<std::string>&, Session* session) {
   request.set_project(project_);
   request.set_validate_only(dry_run_);
   request.set_file_name(file_);
+  if (!priority_.empty()) request.set_priority(*ParsePriority(priority_));
   v1::FineTuningJob job;
   grpc::Status status;
   if (upload_) status = UploadLocalPaths(&request, session);

@@ -8,6 +8,7 @@
 
 #include <chrono>
 
+#include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "proto/google/rpc/error_details.pb.h"
 #include "proto/google/rpc/status.pb.h"
@@ -95,6 +96,13 @@ class FakeServer::Jobs : public v1::FineTuningJobService::Service {
       grpc::ServerContext*, const v1::CancelFineTuningJobRequest* request,
       v1::FineTuningJob* job) override {
     return Change("cancel", request->name(), job);
+  }
+  grpc::Status UpdateFineTuningJob(
+      grpc::ServerContext*, const v1::UpdateFineTuningJobRequest* request,
+      v1::FineTuningJob* job) override {
+    return Change(
+        absl::StrCat("priority ", v1::JobPriority_Name(request->priority())),
+        request->name(), job);
   }
   grpc::Status DeleteFineTuningJob(
       grpc::ServerContext*, const v1::DeleteFineTuningJobRequest* request,

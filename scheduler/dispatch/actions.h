@@ -56,6 +56,14 @@ struct WithdrawSlotAction {
   DeviceId device{};
 };
 
+// When the device is to take a slot that it has: it was sent with another turn.
+struct SetTurnAction {
+  JobId job{};
+  SlotId slot{};
+  DeviceId device{};
+  uint64_t turn = 0;
+};
+
 struct RunHostOpAction {
   JobId job{};
   HostOpId op{};
@@ -99,8 +107,9 @@ struct QuietAction {
   JobId job{};
 };
 
-using Action = std::variant<RunSlotAction, WithdrawSlotAction, RunHostOpAction,
-                            StepReducedAction, StepDoneAction, QuietAction>;
+using Action = std::variant<RunSlotAction, WithdrawSlotAction, SetTurnAction,
+                            RunHostOpAction, StepReducedAction, StepDoneAction,
+                            QuietAction>;
 
 }  // namespace roundhouse
 

@@ -63,6 +63,14 @@ void Dispatcher::SetClass(JobId id, JobClass job_class) {
   SharesOf(job.job_class).RemoveJob(id);
   job.job_class = job_class;
   SharesOf(job_class).AddJob(id, job.owner);
+  const auto next_turn = [&] {
+    last_turn_ += kTurnGap;
+    return last_turn_ + FirstTurn(job_class);
+  };
+  for (const SentWork::SentSlot& slot :
+       sent_.PutForward(id, job_class, next_turn)) {
+    job.steps.SetTurn(slot.slot, slot.turn);
+  }
   Pump();
 }
 

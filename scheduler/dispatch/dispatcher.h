@@ -4,7 +4,8 @@
 //   events in   AddJob, BeginStep, SlotDone, ContributionDown, HostOpDone,
 //               DeviceUp, DeviceDown, DeviceLost, DeviceLeaves, HostUp,
 //               HostDown, SlotWithdrawn, Abandon
-//   actions out RunSlot, WithdrawSlot, RunHostOp, StepReduced, StepDone, Quiet
+//   actions out RunSlot, WithdrawSlot, SetTurn, RunHostOp, StepReduced,
+//               StepDone, Quiet
 //
 // The caller (server/steps/dispatch_loop; scheduler/simulate/dispatcher_feed in
 // virtual time) hands in events in the order they happened and carries out
@@ -91,7 +92,8 @@ class Dispatcher {
   // --- jobs; the others REQUIRE: added
   void AddJob(JobId job, const JobShape& shape, const JobOwner& owner = {},
               JobClass job_class = JobClass::kNormal);
-  // Its next slots go as those of that class.
+  // Its next slots go as those of that class.  Slots that devices have go with
+  // them, behind others of it, where it goes before the class that they had.
   void SetClass(JobId job, JobClass job_class);
   // What it has with the host worker is forgotten, and its answer ignored.
   // REQUIRES: no slot of it is out.

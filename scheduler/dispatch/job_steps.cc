@@ -235,6 +235,16 @@ bool JobSteps::SlotStarted(SlotId id) {
 
 void JobSteps::SendAgain(SlotId id) { Emit(slots_.at(id)); }
 
+void JobSteps::SetTurn(SlotId id, uint64_t turn) {
+  Slot& slot = slots_.at(id);
+  slot.turn = turn;
+  // One that is asked for may be too far to be given up.
+  if (slot.state == Slot::State::kOut ||
+      slot.state == Slot::State::kWithdrawing) {
+    actions_.push_back(SetTurnAction{job_, id, slot.device, turn});
+  }
+}
+
 void JobSteps::WorkerDied(SlotId id) {
   Slot& slot = slots_.at(id);
   if (slot.state == Slot::State::kWithdrawing) {

@@ -135,6 +135,8 @@ class JobSteps {
   // Its device computes it.  False: as for SlotDone.
   bool SlotStarted(SlotId slot);
   void SendAgain(SlotId slot);  // its device is up again
+  // Its device is told, if it has it.
+  void SetTurn(SlotId slot, uint64_t turn);
   // Its device's worker died; it will come back.
   void WorkerDied(SlotId slot);
   // The device gets none of its slots any more.  Those that it has are placed

@@ -271,6 +271,9 @@ TEST(LossesTest, RandomLossesNeverStopSeveralJobs) {
         world.Respawn(victim);
       }
       if (random() % 16 == 0) world.CrashHost();
+      if (random() % 16 == 0) {
+        world.SetClass(JobId{1 + random() % 3}, job_class());
+      }
       if (random() % 64 == 0 && live > 1) {
         world.Crash(lost);
         if (random() % 2 == 0) world.StepOnce();

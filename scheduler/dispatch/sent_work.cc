@@ -199,6 +199,23 @@ void SentWork::Add(DeviceId device, const SentSlot& slot) {
   state.last_parts[slot.job] = slot.first_part;
 }
 
+std::vector<SentWork::SentSlot> SentWork::PutForward(
+    JobId job, JobClass to, const std::function<uint64_t()>& next_turn) {
+  std::vector<SentSlot> changed;
+  for (auto& [id, state] : devices_) {
+    for (SentSlot& slot : state.slots) {
+      if (slot.job != job || slot.job_class <= to) continue;
+      for (int c = Index(to); c < Index(slot.job_class); ++c) {
+        state.free_ns[c] = FreeNs(state, c) + slot.device_ns;
+      }
+      slot.job_class = to;
+      slot.turn = next_turn();
+      changed.push_back(slot);
+    }
+  }
+  return changed;
+}
+
 double SentWork::NsOf(JobId job, double ns_per_guess) const {
   double ns = 0;
   for (const auto& [device, state] : devices_) {

@@ -9,6 +9,7 @@
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <limits>
 #include <map>
 #include <optional>
@@ -103,6 +104,9 @@ class SentWork {
   // that a normal job may need.
   std::optional<DeviceId> Place(const SentSlot& slot, bool give_way) const;
   void Add(DeviceId device, const SentSlot& slot);
+  // The job's slots of later classes are of this one now, with these turns.
+  std::vector<SentSlot> PutForward(JobId job, JobClass to,
+                                   const std::function<uint64_t()>& next_turn);
   // What the job's slots that are with devices will take, where a unit of a
   // guess takes `ns_per_guess`.
   double NsOf(JobId job, double ns_per_guess) const;

@@ -323,19 +323,31 @@ TEST_F(UrgentTest, AJobThatBecomesUrgentIsNext) {
   auto other = Begin(kOther);
   ASSERT_EQ(other[kOther].size(), 1u);
   dispatcher_.SetClass(kOther, JobClass::kUrgent);
-  auto more = TakeSlots(dispatcher_);
-  ASSERT_EQ(more[kOther].size(), 2u);
-  EXPECT_LT(more[kOther].back().turn, sent[kJob].front().turn);
-  // What it has is still urgent; what comes is not, and waits for room.
-  dispatcher_.SetClass(kOther, JobClass::kNormal);
-  dispatcher_.SlotDone(more[kOther][0].slot, 10);
-  more = TakeSlots(dispatcher_);
-  EXPECT_TRUE(more[kOther].empty());
-  dispatcher_.SlotDone(sent[kJob][0].slot, 10);
-  more = TakeSlots(dispatcher_);
-  for (const RunSlotAction& slot : more[kOther]) {
-    EXPECT_GE(slot.turn, kNormalTurn);
+  const std::vector<Action> actions = dispatcher_.TakeActions();
+  ASSERT_EQ(actions.size(), 3u);
+  // The one that the device has first, for the others read what it computes.
+  const auto& turn = std::get<SetTurnAction>(actions[0]);
+  EXPECT_EQ(turn.slot, other[kOther].front().slot);
+  EXPECT_LT(turn.turn, sent[kJob].front().turn);
+  std::map<JobId, std::vector<RunSlotAction>> more;
+  for (const Action& action : {actions[1], actions[2]}) {
+    more[kOther].push_back(std::get<RunSlotAction>(action));
+    EXPECT_LT(turn.turn, more[kOther].back().turn);
+    EXPECT_LT(more[kOther].back().turn, sent[kJob].front().turn);
   }
+  // One that is sent again has it, too.
+  dispatcher_.DeviceDown(DeviceId{0});
+  dispatcher_.DeviceUp(DeviceId{0});
+  for (const RunSlotAction& slot : TakeSlots(dispatcher_)[kOther]) {
+    EXPECT_LT(slot.turn, sent[kJob].front().turn);
+  }
+  // What it has is still urgent; what comes is not.
+  dispatcher_.SetClass(kOther, JobClass::kNormal);
+  EXPECT_TRUE(dispatcher_.TakeActions().empty());
+  dispatcher_.SlotDone(turn.slot, 10);
+  more = TakeSlots(dispatcher_);
+  ASSERT_EQ(more[kOther].size(), 1u);
+  EXPECT_GE(more[kOther][0].turn, kNormalTurn);
 }
 
 TEST_F(UrgentTest, UrgentJobsLeaveRoomForOneSlotOfOthers) {

@@ -168,6 +168,11 @@ void World::HoldAfter(std::optional<uint64_t> step) {
   Take();
 }
 
+void World::SetClass(JobId job, JobClass job_class) {
+  dispatcher_.SetClass(job, job_class);
+  Take();
+}
+
 void World::HoldSlots(JobId job) {
   dispatcher_.HoldSlots(job);
   Take();
@@ -221,6 +226,14 @@ void World::Execute(const RunSlotAction& action) {
 
 void World::Execute(const WithdrawSlotAction& action) {
   withdrawing_.insert(action.slot);
+}
+
+void World::Execute(const SetTurnAction& action) {
+  for (RunSlotAction& slot : queues_[Number(action.device)]) {
+    if (slot.slot != action.slot) continue;
+    EXPECT_LT(action.turn, slot.turn);
+    slot.turn = action.turn;
+  }
 }
 
 void World::Execute(const RunHostOpAction& action) {

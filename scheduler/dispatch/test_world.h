@@ -62,6 +62,7 @@ class World {
   void CrashHost();
   void Allow(uint64_t step);
   void HoldAfter(std::optional<uint64_t> step);
+  void SetClass(JobId job, JobClass job_class);
   void HoldSlots(JobId job = kJob);
   void ReleaseSlots(JobId job = kJob);
   void Abandon(JobId job = kJob);
@@ -99,6 +100,7 @@ class World {
   void Take();
   void Execute(const RunSlotAction& action);
   void Execute(const WithdrawSlotAction& action);
+  void Execute(const SetTurnAction& action);
   void Execute(const RunHostOpAction& action);
   void Execute(const StepReducedAction& action);
   void Execute(const StepDoneAction& action);

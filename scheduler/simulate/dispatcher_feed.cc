@@ -185,6 +185,14 @@ void DispatcherFeed::Execute(const WithdrawSlotAction& action) {
   dispatcher_.SlotWithdrawn(action.slot);
 }
 
+void DispatcherFeed::Execute(const SetTurnAction& action) {
+  const int part = part_of_.at(action.slot);
+  const auto device = static_cast<int>(Number(action.device));
+  for (Waiting& waiting : waiting_[device][IndexOf(action.job)]) {
+    if (waiting.part == part) waiting.turn = action.turn;
+  }
+}
+
 void DispatcherFeed::Execute(const RunHostOpAction& action) {
   const Job& job = jobs_[IndexOf(action.job)];
   const int per_step = job.fed.rounds.per_step;

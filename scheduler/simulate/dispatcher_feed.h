@@ -95,6 +95,7 @@ class DispatcherFeed : public PartFeed {
   void CarryOut();
   void Execute(const RunSlotAction& action);
   void Execute(const WithdrawSlotAction& action);
+  void Execute(const SetTurnAction& action);
   void Execute(const RunHostOpAction& action);
   void Execute(const StepReducedAction& action);
   void Execute(const StepDoneAction& action);

@@ -201,6 +201,7 @@ absl::StatusOr<AdmittedJob> JobChecker::Check(
     const auto uploaded = request.uploaded.find(*path);
     if (uploaded != request.uploaded.end()) *path = uploaded->second;
   }
+  if (request.priority.has_value()) file.spec().priority = *request.priority;
   if (fit_.room().device_count == 0) {
     RETURN_IF_ERROR(file.status());
     return FieldError(absl::StatusCode::kFailedPrecondition,

@@ -38,6 +38,17 @@ void JobQueue::Remove(const std::string& id) {
   std::erase_if(jobs_, [&](const Queued& job) { return job.id == id; });
 }
 
+void JobQueue::SetPriority(const std::string& id, Priority priority) {
+  const auto found =
+      std::find_if(jobs_.begin(), jobs_.end(),
+                   [&](const Queued& queued) { return queued.id == id; });
+  if (found == jobs_.end()) return;
+  Queued job = *found;
+  jobs_.erase(found);
+  job.priority = priority;
+  AddInOrder(job);
+}
+
 void JobQueue::WaitForRoom(const std::string& id, absl::Time now) {
   Untaken& untaken = without_room_[id];
   untaken.due =

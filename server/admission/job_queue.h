@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "base/priority.h"
 #include "scheduler/share/fair_shares.h"
-#include "server/spec/spec.h"
 
 namespace roundhouse {
 
@@ -42,6 +42,9 @@ class JobQueue {
   // The first of those that may start; null: none.
   const Queued* First(const std::function<bool(const Queued&)>& may) const;
   void Remove(const std::string& id);
+  // To where AddInOrder puts it with this priority; no effect on what is not
+  // here.
+  void SetPriority(const std::string& id, Priority priority);
 
   // The job is PAUSED for want of room before it ran: it is due once more,
   // later each time.

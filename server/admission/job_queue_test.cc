@@ -47,6 +47,18 @@ TEST(JobQueueTest, UrgentJobsGoFirst) {
   EXPECT_EQ(Ids(queue), (Strings{"job-3", "job-8", "job-9", "job-2", "job-7"}));
 }
 
+TEST(JobQueueTest, AJobWhosePriorityChangesComesWhereItWouldHaveBeen) {
+  JobQueue queue;
+  for (const char* id : {"job-4", "job-5", "job-6"}) queue.Add({id, kNow});
+  queue.SetPriority("job-6", Priority::kUrgent);
+  queue.SetPriority("job-5", Priority::kUrgent);
+  queue.SetPriority("job-9", Priority::kUrgent);  // is not here
+  EXPECT_EQ(Ids(queue), (Strings{"job-5", "job-6", "job-4"}));
+  EXPECT_EQ(queue.jobs()[1].since, kNow);
+  queue.SetPriority("job-5", Priority::kNormal);
+  EXPECT_EQ(Ids(queue), (Strings{"job-6", "job-4", "job-5"}));
+}
+
 TEST(JobQueueTest, EachTryForRoomComesTwiceAsLateUpToALimit) {
   JobQueue queue;
   absl::Duration wait = kRetryUntaken;

@@ -372,6 +372,43 @@ TEST_F(ApiTest, OnlyARunningJobIsFinished) {
   EXPECT_EQ(job.state(), v1::FINALIZING);
 }
 
+TEST_F(ApiTest, APriorityIsChangedAndShown) {
+  v1::CreateFineTuningJobRequest create;
+  create.set_text(kJobText);
+  create.set_priority(v1::URGENT);
+  v1::FineTuningJob job;
+  ASSERT_TRUE(Create(create, &job).ok());
+  EXPECT_EQ(job.priority(), v1::URGENT);
+  v1::UpdateFineTuningJobRequest request;
+  request.set_name("job-1");
+  const auto update = [&] {
+    grpc::ClientContext context;
+    Limit(&context);
+    return jobs_->UpdateFineTuningJob(&context, request, &job).error_code();
+  };
+  EXPECT_EQ(update(), grpc::StatusCode::INVALID_ARGUMENT);
+  request.set_priority(static_cast<v1::JobPriority>(9));
+  EXPECT_EQ(update(), grpc::StatusCode::INVALID_ARGUMENT);
+  request.set_priority(v1::NORMAL);
+  request.set_revision(-1);
+  EXPECT_EQ(update(), grpc::StatusCode::INVALID_ARGUMENT);
+  request.set_revision(job.revision() + 1);
+  EXPECT_EQ(update(), grpc::StatusCode::ABORTED);
+  request.set_revision(job.revision());
+  ASSERT_EQ(update(), grpc::StatusCode::OK);
+  EXPECT_EQ(job.priority(), v1::NORMAL);
+  EXPECT_EQ(update(), grpc::StatusCode::ABORTED);
+  v1::ListFineTuningJobsResponse page;
+  ASSERT_TRUE(List({}, &page).ok());
+  EXPECT_EQ(page.jobs(0).priority(), v1::NORMAL);
+  Move("job-1", {JobState::kFailed});
+  request.clear_revision();
+  EXPECT_EQ(update(), grpc::StatusCode::FAILED_PRECONDITION);
+  create.set_priority(static_cast<v1::JobPriority>(9));
+  EXPECT_EQ(Create(create, &job).error_code(),
+            grpc::StatusCode::INVALID_ARGUMENT);
+}
+
 TEST_F(ApiTest, PagesCoverEveryJobOnce) {
   for (int i = 0; i < 7; ++i) MustCreate();
   std::vector<std::string> names;

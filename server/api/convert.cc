@@ -93,6 +93,12 @@ void PutProgress(const JobProgress& in, v1::FineTuningJob* out) {
   }
 }
 
+absl::StatusOr<Priority> FromProto(v1::JobPriority priority) {
+  if (priority == v1::NORMAL) return Priority::kNormal;
+  if (priority == v1::URGENT) return Priority::kUrgent;
+  return Invalid("priority", "is neither NORMAL nor URGENT");
+}
+
 v1::DeviceState ToProto(DeviceState state) {
   switch (state) {
     case DeviceState::kStarting:
@@ -127,12 +133,26 @@ absl::StatusOr<SubmitRequest> FromProto(
                    absl::StrCat("has more than ", kMaxFileNameBytes, " bytes"));
   }
   RETURN_IF_ERROR(CheckUploaded(request));
+  std::optional<Priority> priority;
+  if (request.priority() != v1::JOB_PRIORITY_UNSPECIFIED) {
+    ASSIGN_OR_RETURN(priority, FromProto(request.priority()));
+  }
   return SubmitRequest{
       .text = request.text(),
       .file_name =
           request.file_name().empty() ? "job file" : request.file_name(),
       .request_id = request.request_id(),
-      .uploaded = {request.uploaded().begin(), request.uploaded().end()}};
+      .uploaded = {request.uploaded().begin(), request.uploaded().end()},
+      .priority = priority};
+}
+
+absl::StatusOr<PriorityChange> FromProto(
+    const v1::UpdateFineTuningJobRequest& request) {
+  ASSIGN_OR_RETURN(const Priority priority, FromProto(request.priority()));
+  if (request.revision() < 0) {
+    return Invalid("revision", "must not be negative");
+  }
+  return PriorityChange{.priority = priority, .revision = request.revision()};
 }
 
 absl::StatusOr<ListQuery> FromProto(
@@ -240,6 +260,7 @@ v1::FineTuningJob ToProto(const JobRecord& job) {
   }
   out.set_owner(ValidUtf8(job.owner));
   out.set_project(job.project);
+  out.set_priority(job.priority == Priority::kUrgent ? v1::URGENT : v1::NORMAL);
   return out;
 }
 
@@ -265,6 +286,7 @@ v1::FineTuningJob Outline(v1::FineTuningJob job) {
   out.mutable_device_use()->Swap(job.mutable_device_use());
   out.set_owner(job.owner());
   out.set_project(job.project());
+  out.set_priority(job.priority());
   out.set_outline(true);
   return out;
 }

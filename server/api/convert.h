@@ -24,6 +24,9 @@ inline constexpr size_t kMaxRequestIdBytes = 64;
 absl::StatusOr<SubmitRequest> FromProto(
     const v1::CreateFineTuningJobRequest& request);
 
+absl::StatusOr<PriorityChange> FromProto(
+    const v1::UpdateFineTuningJobRequest& request);
+
 struct ListQuery {
   std::vector<JobState> states;
   std::optional<int64_t> before;

@@ -12,7 +12,7 @@
 #include "gtest/gtest.h"
 #include "proto/google/rpc/error_details.pb.h"
 #include "proto/google/rpc/status.pb.h"
-#include "server/api/step_history.h"
+#include "server/api/history/step_history.h"
 #include "server/calls/errors.h"
 #include "server/spec/spec_error.h"
 

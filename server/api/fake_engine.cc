@@ -31,6 +31,7 @@ absl::StatusOr<SubmitResult> FakeEngine::Submit(const SubmitRequest& request) {
   if (spec.batch_size == 998) {
     return absl::InternalError("secret: host key");
   }
+  const Priority priority = request.priority.value_or(spec.priority);
   ASSIGN_OR_RETURN(JobRecord job,
                    store_->Create({.text = request.text,
                                    .resolved = resolved.ToJson(),
@@ -39,9 +40,9 @@ absl::StatusOr<SubmitResult> FakeEngine::Submit(const SubmitRequest& request) {
                                    .principal = request.caller.principal,
                                    .owner = request.caller.owner(),
                                    .project = request.project,
+                                   .priority = priority,
                                    .may_be_made = [&](Database* db) {
-                                     return request.may_be_made(db,
-                                                                spec.priority);
+                                     return request.may_be_made(db, priority);
                                    }}));
   return SubmitResult{std::move(job), file.warnings()};
 }
@@ -95,6 +96,11 @@ absl::StatusOr<JobRecord> FakeEngine::Resume(const std::string& id) {
 
 absl::StatusOr<JobRecord> FakeEngine::Finish(const std::string& id) {
   return store_->Transition(id, JobState::kFinalizing, {});
+}
+
+absl::StatusOr<JobRecord> FakeEngine::SetPriority(
+    const std::string& id, const PriorityChange& change) {
+  return store_->SetPriority(id, change);
 }
 
 std::shared_ptr<ExportTask> FakeEngine::Export(const ExportRequest& request) {

@@ -26,6 +26,8 @@ class FakeEngine final : public JobEngine {
   absl::StatusOr<JobRecord> Pause(const std::string& id) override;
   absl::StatusOr<JobRecord> Resume(const std::string& id) override;
   absl::StatusOr<JobRecord> Finish(const std::string& id) override;
+  absl::StatusOr<JobRecord> SetPriority(const std::string& id,
+                                        const PriorityChange& change) override;
   // The test moves the task on.
   std::shared_ptr<ExportTask> Export(const ExportRequest& request) override;
   // Answers what `outputs` has.

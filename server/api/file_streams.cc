@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status.h"
-#include "server/api/step_history.h"
+#include "server/api/history/step_history.h"
 
 namespace roundhouse {
 namespace {

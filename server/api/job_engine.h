@@ -14,14 +14,14 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/priority.h"
 #include "server/access/caller.h"
 #include "server/dataset/dataset_inspector.h"
 #include "server/devices/device_loans.h"
 #include "server/limits/sharing.h"
 #include "server/observe/device_info.h"
 #include "server/observe/trace.h"
-#include "server/spec/spec.h"
-#include "server/store/store_records.h"
+#include "server/store/store.h"
 #include "server/weights/export_task.h"
 
 namespace roundhouse {
@@ -39,6 +39,7 @@ struct SubmitRequest {
       [](Database*, Priority) { return absl::OkStatus(); };
   // By paths in the text: names of what was uploaded for them.
   std::map<std::string, std::string> uploaded = {};
+  std::optional<Priority> priority = {};  // in place of the text's
 };
 
 // v1::JobNeeds.
@@ -109,6 +110,11 @@ class JobEngine {
   // when it returns, with the job still RUNNING; kFailedPrecondition in any
   // state but that and FINALIZING.
   virtual absl::StatusOr<JobRecord> Finish(const std::string& id) = 0;
+
+  // From the next slot on, and in the queue at once.  Durable when it returns;
+  // JobStore::SetPriority's errors.
+  virtual absl::StatusOr<JobRecord> SetPriority(
+      const std::string& id, const PriorityChange& change) = 0;
 
   // Begins to write a directory with an adapter or a model.  Returns at once;
   // the task has every error, and the directory when it is there.  An output

@@ -11,9 +11,9 @@
 #include "server/api/dataset_service.h"
 #include "server/api/disk/disk_convert.h"
 #include "server/api/file_streams.h"
+#include "server/api/history/sample_history.h"
+#include "server/api/history/step_history.h"
 #include "server/api/inspection_call.h"
-#include "server/api/sample_history.h"
-#include "server/api/step_history.h"
 #include "server/api/trace_stream.h"
 #include "server/api/watch_stream.h"
 #include "server/calls/begin_stream.h"
@@ -207,6 +207,22 @@ grpc::ServerUnaryReactor* JobService::FinishFineTuningJob(
     const v1::FinishFineTuningJobRequest* request,
     v1::FineTuningJob* response) {
   return RunCommand(context, request, &JobEngine::Finish, response);
+}
+
+grpc::ServerUnaryReactor* JobService::UpdateFineTuningJob(
+    grpc::CallbackServerContext* context,
+    const v1::UpdateFineTuningJobRequest* request,
+    v1::FineTuningJob* response) {
+  const auto update = [=, this](const Entered& entered) -> absl::Status {
+    ASSIGN_OR_RETURN(PriorityChange change, FromProto(*request));
+    change.may_be_urgent =
+        door_.limits->MayBeUrgent(entered.caller, entered.job->project);
+    ASSIGN_OR_RETURN(const JobRecord job,
+                     engine_->SetPriority(entered.job->id, change));
+    *response = ToProto(job);
+    return absl::OkStatus();
+  };
+  return RunUnary(context, door_, request, update, response);
 }
 
 grpc::ServerUnaryReactor* JobService::DeleteFineTuningJob(

@@ -66,6 +66,10 @@ class JobService final : public v1::FineTuningJobService::CallbackService {
       grpc::CallbackServerContext* context,
       const v1::FinishFineTuningJobRequest* request,
       v1::FineTuningJob* response) override;
+  grpc::ServerUnaryReactor* UpdateFineTuningJob(
+      grpc::CallbackServerContext* context,
+      const v1::UpdateFineTuningJobRequest* request,
+      v1::FineTuningJob* response) override;
   grpc::ServerUnaryReactor* DeleteFineTuningJob(
       grpc::CallbackServerContext* context,
       const v1::DeleteFineTuningJobRequest* request,

@@ -23,10 +23,11 @@ namespace roundhouse {
 
 struct RunnerOptions {
   uint64_t job = 0;
-  JobOwner owner;           // whose share of the devices it takes
-  std::string uid;          // the job's; its result says it
-  std::string directory;    // the job's; checkpoints lie in it
-  std::string output_path;  // the exported model's
+  JobOwner owner;                         // whose share of the devices it takes
+  Priority priority = Priority::kNormal;  // when it starts
+  std::string uid;                        // the job's; its result says it
+  std::string directory;                  // the job's; checkpoints lie in it
+  std::string output_path;                // the exported model's
   ResolvedSpec spec;
   const FileOpener* files = nullptr;  // what it reads; outlives the runner
   // Not OK: model or adapter are not what was submitted, and why; the job goes

@@ -197,6 +197,11 @@ absl::StatusOr<JobRecord> Engine::Finish(const std::string& id) {
   return answer.get();
 }
 
+absl::StatusOr<JobRecord> Engine::SetPriority(const std::string& id,
+                                              const PriorityChange& change) {
+  return OnLoop([this, id, change] { return SetPriorityNow(id, change); });
+}
+
 std::shared_ptr<ExportTask> Engine::Export(const ExportRequest& request) {
   return exporter_->Start(request);
 }

@@ -128,6 +128,8 @@ class Engine final : public JobEngine {
   absl::StatusOr<JobRecord> Pause(const std::string& id) override;
   absl::StatusOr<JobRecord> Resume(const std::string& id) override;
   absl::StatusOr<JobRecord> Finish(const std::string& id) override;
+  absl::StatusOr<JobRecord> SetPriority(const std::string& id,
+                                        const PriorityChange& change) override;
   std::shared_ptr<ExportTask> Export(const ExportRequest& request) override;
   void SetSharing(const Sharing& sharing) override;
   void SetDeviceLoans(const DeviceLoanList& loans) override;
@@ -173,6 +175,8 @@ class Engine final : public JobEngine {
   absl::StatusOr<JobRecord> OnFinishMarked(const JobRecord& job,
                                            const FinishMark& mark,
                                            const absl::Status& written);
+  absl::StatusOr<JobRecord> SetPriorityNow(const std::string& id,
+                                           const PriorityChange& change);
   absl::Status CheckTraceable(const std::string& id);
   void SetState(const std::string& id, JobState state, JobReason reason,
                 const std::string& message, std::function<void()> stored = {});

@@ -30,14 +30,12 @@ void Engine::Forget(const std::string& id) {
 JobQueue::Queued Engine::QueuedNow(const std::string& id) const {
   JobQueue::Queued queued{.id = id, .since = world_.loop.clock().WallTime()};
   const auto job = world_.store.Get(id);
-  if (job.ok()) queued.owner = {job->project, job->owner};
-  const auto spec = job.ok() ? ResolvedSpec::FromJson(job->resolved)
-                             : absl::StatusOr<ResolvedSpec>(job.status());
-  if (spec.ok()) {
-    queued.priority = spec->spec().priority;
-  } else {
-    RH_LOG(kWarning) << id << " waits as a normal job: " << spec.status();
+  if (!job.ok()) {
+    RH_LOG(kWarning) << id << " waits as a normal job: " << job.status();
+    return queued;
   }
+  queued.owner = {job->project, job->owner};
+  queued.priority = job->priority;
   return queued;
 }
 
@@ -126,14 +124,16 @@ absl::Status Engine::StartJob(const JobQueue::Queued& queued,
   if (absl::IsInternal(files)) return OfDisk(files);
   RETURN_IF_ERROR(files);
   // A job that was cancelled or is not on disk must not run.
-  RETURN_IF_ERROR(transitions_.Ask(queued.id, JobState::kLoading, {}).status());
+  ASSIGN_OR_RETURN(const JobRecord loading,
+                   transitions_.Ask(queued.id, JobState::kLoading, {}));
+  opened.job.priority = loading.priority;  // it was opened some time ago
   queue_.Remove(queued.id);
   UpdateCounts();
   world_.metrics.ObserveQueueWait(world_.loop.clock().WallTime() -
                                   queued.since);
-  const absl::Status loading = LoadJob(opened);
+  const absl::Status begun = LoadJob(opened);
   admission_->admitted().Forget(queued.id);
-  if (!loading.ok()) EndUntaken(queued.id, loading, opened.files->get());
+  if (!begun.ok()) EndUntaken(queued.id, begun, opened.files->get());
   return absl::OkStatus();
 }
 
@@ -215,6 +215,7 @@ RunnerOptions Engine::OptionsOfJob(const OpenedJob& opened,
   };
   return {.job = static_cast<uint64_t>(*JobNumber(job.id)),
           .owner = {job.project, job.owner},
+          .priority = job.priority,
           .uid = job.uid,
           .directory = directory,
           .output_path = admission_->paths().Output(job),

@@ -252,6 +252,19 @@ absl::StatusOr<JobRecord> Engine::OnFinishMarked(const JobRecord& job,
                             : "; the job had ended its last step meanwhile"));
 }
 
+absl::StatusOr<JobRecord> Engine::SetPriorityNow(const std::string& id,
+                                                 const PriorityChange& change) {
+  ASSIGN_OR_RETURN(JobRecord changed, transitions_.Ask(id, [&] {
+    return world_.store.SetPriority(id, change);
+  }));
+  queue_.SetPriority(id, changed.priority);
+  if (RunningJob* const running = running_.Find(id)) {
+    running->runner().SetPriority(changed.priority);
+  }
+  StartNext();
+  return changed;
+}
+
 absl::Status Engine::CheckTraceable(const std::string& id) {
   ASSIGN_OR_RETURN(const JobRecord job, world_.store.Get(id));
   RunningJob* const running = running_.Find(job.id);

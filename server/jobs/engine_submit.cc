@@ -65,18 +65,16 @@ absl::StatusOr<SubmitResult> Engine::Submit(const SubmitRequest& request) {
   job.principal = request.caller.principal;
   job.owner = request.caller.owner();
   job.project = request.project;
+  job.priority = checked->spec.spec().priority;
   job.may_be_made = [&, this](Database* db) -> absl::Status {
-    RETURN_IF_ERROR(request.may_be_made(db, checked->spec.spec().priority));
+    RETURN_IF_ERROR(request.may_be_made(db, job.priority));
     RETURN_IF_ERROR(remover_.use().CheckThere(db, job.resolved));
     if (options_.uploads == nullptr) return absl::OkStatus();
     return options_.uploads->CheckThere(db, job.resolved);
   };
   bool created = false;
   absl::StatusOr<JobRecord> record = world_.store.Create(job, &created);
-  if (IsStoreRefusal(record.status()) &&
-      ErrorReason(record.status()) != FieldReason::kQuota) {
-    return StoreRefused(record.status());
-  }
+  if (IsStoreRefusal(record.status())) return StoreRefused(record.status());
   RETURN_IF_ERROR(record.status());
   if (!created) RETURN_IF_ERROR(CheckRetry(*record, request));
   if (created) {

@@ -11,8 +11,10 @@
 namespace roundhouse {
 namespace {
 
+// Whoever is over a limit has been refused himself.
 bool IsFullDisk(const absl::Status& status) {
-  return absl::IsResourceExhausted(status);
+  return absl::IsResourceExhausted(status) &&
+         ErrorReason(status) != FieldReason::kQuota;
 }
 
 }  // namespace
@@ -24,9 +26,10 @@ bool IsStoreRefusal(const absl::Status& status) {
     case absl::StatusCode::kNotFound:
     case absl::StatusCode::kFailedPrecondition:
     case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kAborted:
       return false;
     default:
-      return true;
+      return ErrorReason(status) != FieldReason::kQuota;
   }
 }
 
@@ -71,10 +74,16 @@ void Transitions::Want(const std::string& id, const std::string& what,
 
 absl::StatusOr<JobRecord> Transitions::Ask(const std::string& id, JobState to,
                                            const TransitionInfo& info) {
+  return Ask(id, [&] { return store_.Transition(id, to, info); });
+}
+
+absl::StatusOr<JobRecord> Transitions::Ask(
+    const std::string& id,
+    const std::function<absl::StatusOr<JobRecord>()>& write) {
   RETURN_IF_ERROR(CheckAsks(id));
   absl::StatusOr<JobRecord> changed;
   const absl::Status status = Write([&] {
-    changed = store_.Transition(id, to, info);
+    changed = write();
     return changed.status();
   });
   if (IsStoreRefusal(status)) return StoreRefused(status);

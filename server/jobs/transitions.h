@@ -73,6 +73,11 @@ class Transitions {
   absl::StatusOr<JobRecord> Ask(const std::string& id, JobState to,
                                 const TransitionInfo& info);
 
+  // The same for what is no transition; other errors than these are `write`'s.
+  absl::StatusOr<JobRecord> Ask(
+      const std::string& id,
+      const std::function<absl::StatusOr<JobRecord>()>& write);
+
   // Something that the job wants stored is not.
   bool Waits(const std::string& id) const;
   // Ask's error while it does; OK otherwise.

@@ -228,6 +228,31 @@ TEST_F(TransitionsTest, OtherRefusalsLeaveTheReserve) {
   EXPECT_TRUE(reserve_->held());
 }
 
+TEST_F(TransitionsTest, WhoIsOverALimitLeavesTheReserveAndTheStoreIsWell) {
+  ASSERT_TRUE(reserve_->Fill().ok());
+  const std::string id = NewJobOf({});
+  PriorityChange change = {.priority = Priority::kUrgent};
+  change.may_be_urgent = [](Database*) {
+    return RequestError(absl::StatusCode::kResourceExhausted,
+                        FieldReason::kQuota, "user:anna", "too many");
+  };
+  const auto set = [&] {
+    return transitions_->Ask(id,
+                             [&] { return store_->SetPriority(id, change); });
+  };
+  EXPECT_EQ(set().status().message(), "too many");
+  EXPECT_TRUE(reserve_->held());
+  change.may_be_urgent = [](Database*) { return absl::OkStatus(); };
+  change.revision = 7;
+  EXPECT_TRUE(absl::IsAborted(set().status())) << set().status();
+  change.revision = 0;
+  EXPECT_EQ(set()->priority, Priority::kUrgent);
+  fault_ = [] { return kBroken; };
+  change.priority = Priority::kNormal;
+  EXPECT_TRUE(absl::IsUnavailable(set().status()));
+  EXPECT_EQ(store_->Get(id)->priority, Priority::kUrgent);
+}
+
 TEST_F(TransitionsTest, IllegalOnesAreRefusedOrDropped) {
   const std::string id = NewJobOf({});
   EXPECT_TRUE(absl::IsFailedPrecondition(

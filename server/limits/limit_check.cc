@@ -27,9 +27,8 @@ absl::StatusOr<int64_t> CountJobs(Database* db, Limit limit,
                                   const Counted& counted) {
   static const std::string& live = *new std::string(absl::StrCat(
       "SELECT count(*) FROM jobs WHERE state IN (", LiveStates(), ")"));
-  static const std::string& urgent = *new std::string(
-      absl::StrCat(live, " AND CASE WHEN json_valid(resolved) THEN ",
-                   "json_extract(resolved, '$.priority') END = 'urgent'"));
+  static const std::string& urgent =
+      *new std::string(absl::StrCat(live, " AND priority = 1"));
   return QueryCounted(db, limit == Limit::kUrgentJobs ? urgent : live, counted);
 }
 
@@ -194,6 +193,13 @@ LimitCheck::MayInsertJob LimitCheck::MayAddJob(
       RETURN_IF_ERROR(CheckJobs(db, Limit::kUrgentJobs, urgent));
     }
     return CheckBytes(db, room, 1);
+  };
+}
+
+LimitCheck::MayInsert LimitCheck::MayBeUrgent(
+    const Caller& caller, const std::string& project) const {
+  return [urgent = Holding(caller, project, Limit::kUrgentJobs)](Database* db) {
+    return CheckJobs(db, Limit::kUrgentJobs, urgent);
   };
 }
 

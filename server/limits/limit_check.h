@@ -23,10 +23,10 @@
 #include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/mutex.h"
+#include "base/priority.h"
 #include "server/access/caller.h"
 #include "server/door/token_bucket.h"
 #include "server/limits/limit_table.h"
-#include "server/spec/spec.h"
 #include "server/store/store.h"
 
 namespace roundhouse {
@@ -75,6 +75,8 @@ class LimitCheck {
   using MayInsertJob = std::function<absl::Status(Database*, Priority)>;
   MayInsertJob MayAddJob(const Caller& caller,
                          const std::string& project) const;
+  // For the transaction that makes a job of the project urgent.
+  MayInsert MayBeUrgent(const Caller& caller, const std::string& project) const;
   // One more of what `used` counts, of an owner or, of "", of all.
   absl::Status CheckCount(
       const Caller& caller, Limit limit,

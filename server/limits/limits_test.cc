@@ -51,12 +51,12 @@ class LimitsTest : public testing::Test {
   absl::Status AddJob(const Caller& caller,
                       const std::string& project = "vision",
                       Priority priority = Priority::kNormal) {
-    const bool urgent = priority == Priority::kUrgent;
     return store_
         ->Create({.text = "t",
-                  .resolved = urgent ? R"({"priority": "urgent"})" : "{}",
+                  .resolved = "{}",
                   .owner = caller.owner(),
                   .project = project,
+                  .priority = priority,
                   .may_be_made =
                       [&](Database* db) {
                         return check_->MayAddJob(caller, project)(db, priority);
@@ -236,14 +236,31 @@ TEST_F(LimitsTest, UrgentJobsAreARight) {
   EXPECT_TRUE(add(Member("otto")).ok());
   EXPECT_FALSE(add(Member("otto")).ok());
   EXPECT_EQ(**check_->Used(Limit::kUrgentJobs, {.owner = "anna"}), 2);
-  // A damaged row is found when its job is read, and stops nobody else.
-  const auto damage = [](Database* db) -> absl::Status {
-    ASSIGN_OR_RETURN(Statement write,
-                     db->Prepare("UPDATE jobs SET resolved = '{'"));
-    return write.Run();
+}
+
+TEST_F(LimitsTest, AJobThatBecomesUrgentCountsAsIfSubmittedSo) {
+  const Caller anna = Member("anna");
+  ASSERT_TRUE(AddJob(anna).ok());
+  ASSERT_TRUE(AddJob(anna).ok());
+  const auto set = [&](const std::string& id, Priority priority,
+                       const Caller& caller) {
+    PriorityChange change = {.priority = priority};
+    change.may_be_urgent = check_->MayBeUrgent(caller, "vision");
+    return store_->SetPriority(id, change).status();
   };
-  ASSERT_TRUE(store_->WriteWith(damage).ok());
-  EXPECT_EQ(**check_->Used(Limit::kUrgentJobs, {.owner = "anna"}), 0);
+  const absl::Status refused = set("job-1", Priority::kUrgent, anna);
+  EXPECT_EQ(ErrorReason(refused), FieldReason::kQuota) << refused;
+  EXPECT_TRUE(set("job-1", Priority::kNormal, anna).ok());
+  ASSERT_TRUE(Set("user:anna", "urgent_jobs", 1).ok());
+  EXPECT_TRUE(set("job-1", Priority::kUrgent, anna).ok());
+  EXPECT_TRUE(set("job-1", Priority::kUrgent, anna).ok());  // it is
+  EXPECT_FALSE(set("job-2", Priority::kUrgent, anna).ok());
+  EXPECT_FALSE(AddJob(anna, "vision", Priority::kUrgent).ok());
+  EXPECT_TRUE(set("job-2", Priority::kUrgent, {.admin = true}).ok());
+  EXPECT_EQ(**check_->Used(Limit::kUrgentJobs, {.owner = "anna"}), 2);
+  EXPECT_TRUE(set("job-1", Priority::kNormal, anna).ok());
+  EXPECT_TRUE(set("job-2", Priority::kNormal, anna).ok());
+  EXPECT_TRUE(AddJob(anna, "vision", Priority::kUrgent).ok());
 }
 
 TEST_F(LimitsTest, BytesOfCheckpointsAndWhatElseIsKept) {

@@ -9,6 +9,14 @@
 #include "server/weights/checkpoint.h"
 
 namespace roundhouse {
+namespace {
+
+JobClass ClassOf(Priority priority) {
+  return priority == Priority::kUrgent ? JobClass::kUrgent : JobClass::kNormal;
+}
+
+}  // namespace
+
 JobRunner::JobRunner(const Surroundings& around, RunnerOptions options,
                      JobEvents& events, StepTelemetry& telemetry)
     : around_(around),
@@ -35,9 +43,7 @@ JobRunner::JobRunner(const Surroundings& around, RunnerOptions options,
       best_({background_, loader_, evaluations_, history_, marks_, events_},
             options_, BestModelCalls()),
       book_({around.pool, around.dispatch, memory_, telemetry, *this}, id(),
-            options_.owner,
-            spec().priority == Priority::kUrgent ? JobClass::kUrgent
-                                                 : JobClass::kNormal),
+            options_.owner, ClassOf(options_.priority)),
       background_(around.loop, Background::Thread::kOwn,
                   [this] { AfterQuiet(); }) {}
 
@@ -109,6 +115,10 @@ void JobRunner::OnMemory(const absl::Status& ready) {
     book_.Configure(static_cast<WorkerId>(i));
   }
   FindStart();
+}
+
+void JobRunner::SetPriority(Priority priority) {
+  book_.SetClass(ClassOf(priority));
 }
 
 // --- the workers' comings and goings ---

@@ -93,6 +93,8 @@ class JobRunner final : private StepBook::Owner,
   void ForgetFinish() { marks_.finish.reset(); }
   // FinishAfter was called.
   bool finishing() const { return marks_.finish.has_value(); }
+  // From its next slot on.
+  void SetPriority(Priority priority);
   // Ends CANCELLED; saves nothing.
   void Cancel();
 

@@ -22,6 +22,7 @@
 #include "base/dtype.h"
 #include "base/model/config.h"
 #include "base/model/parameters.h"
+#include "base/priority.h"
 
 namespace roundhouse {
 
@@ -97,9 +98,6 @@ struct ExplicitPlan {
   std::vector<StageWidth> backward_width;
   bool operator==(const ExplicitPlan&) const = default;
 };
-
-// kUrgent: goes before all others, where its owner may say so.
-enum class Priority { kNormal, kUrgent };
 
 // kAsync: a step reads the weights that the update before the last one left, so
 // that updates run under the next step.

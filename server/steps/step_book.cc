@@ -36,6 +36,13 @@ void StepBook::Open(StepMeasures& measures) {
   measures_ = &measures;
 }
 
+void StepBook::SetClass(JobClass job_class) {
+  job_class_ = job_class;
+  if (!open()) return;
+  dispatcher().SetClass(job_, job_class);
+  around_.dispatch.CarryOut();
+}
+
 void StepBook::Close() {
   WorkerPool& pool = around_.pool;
   for (int i = 0; i < pool.device_count() + 1; ++i) {
@@ -116,6 +123,8 @@ void StepBook::Execute(const Action& action, const Enabler& by) {
     SendSlot(*slot, by);
   } else if (const auto* back = std::get_if<WithdrawSlotAction>(&action)) {
     Withdraw(*back);
+  } else if (const auto* turn = std::get_if<SetTurnAction>(&action)) {
+    SetTurn(*turn);
   } else if (const auto* op = std::get_if<RunHostOpAction>(&action)) {
     SendHostOp(*op);
   } else if (const auto* reduced = std::get_if<StepReducedAction>(&action)) {
@@ -167,6 +176,14 @@ void StepBook::Withdraw(const WithdrawSlotAction& action) {
   }
   around_.pool.Withdraw(action.device, out_slots_.at(action.slot).attempt);
   wide_sums_.OnGone(Now(), action.slot);
+}
+
+void StepBook::SetTurn(const SetTurnAction& action) {
+  const WorkerId worker = around_.pool.DeviceWorker(action.device);
+  if (!around_.pool.up(worker)) return;
+  around_.pool.Send(
+      worker, wire::SetTurn{out_slots_.at(action.slot).attempt, action.turn},
+      nullptr);
 }
 
 void StepBook::SendHostOp(const RunHostOpAction& action) {

@@ -74,6 +74,8 @@ class StepBook final : private DispatchLoop::Job, private ReplyHandler {
   // The dispatcher has the job from here to Close; `measures` outlives that.
   void Open(StepMeasures& measures);
   bool open() const { return measures_ != nullptr; }
+  // The class of its next slots, whether or not it is open.
+  void SetClass(JobClass job_class);
   // Takes the job from dispatcher and workers, whether or not it is open.
   // REQUIRES: Dispatcher::RemoveJob's.
   void Close();
@@ -106,6 +108,7 @@ class StepBook final : private DispatchLoop::Job, private ReplyHandler {
   void OnPeersOver() override;
   void SendSlot(const RunSlotAction& action, const Enabler& by);
   void Withdraw(const WithdrawSlotAction& action);
+  void SetTurn(const SetTurnAction& action);
   void SendHostOp(const RunHostOpAction& action);
   void EndStep(const StepDoneAction& action);
   void GiveUp();
@@ -141,7 +144,7 @@ class StepBook final : private DispatchLoop::Job, private ReplyHandler {
   const Surroundings around_;
   const JobId job_;
   const JobOwner owner_;
-  const JobClass job_class_;
+  JobClass job_class_;
   StepMeasures* measures_ = nullptr;     // null: the dispatcher has no job
   std::map<uint64_t, StepEntry> steps_;  // by the dispatcher's step number
   std::map<SlotId, OutSlot> out_slots_;

@@ -260,13 +260,14 @@ absl::Status JobStore::InsertJob(Database* db, const NewJob& job,
       db->Prepare("INSERT INTO jobs (uid, state, reason, message, create_us, "
                   "start_us, end_us, text, resolved, output_name, output_path, "
                   "last_checkpoint, attempts, revision, dataset, progress, "
-                  "owner, project, principal, files) "
+                  "owner, project, principal, files, priority) "
                   "VALUES (?, ?, 0, '', ?, 0, 0, ?, ?, ?, '', '', 0, 0, '', "
-                  "'{}', ?, ?, ?, ?)"));
+                  "'{}', ?, ?, ?, ?, ?)"));
   insert.Bind(NewRandomId()).Bind(static_cast<int64_t>(JobState::kValidating));
   insert.Bind(now_us).Bind(job.text).Bind(job.resolved).Bind(job.output_name);
   insert.Bind(job.owner.empty() ? job.principal : job.owner);
   insert.Bind(job.project).Bind(job.principal).Bind(job.files);
+  insert.Bind(static_cast<int64_t>(job.priority));
   RETURN_IF_ERROR(insert.Run());
   *number = db->LastInsertId();
   if (!job.request_id.empty()) {
@@ -425,6 +426,41 @@ absl::Status JobStore::SetDetails(const std::string& id,
         db, {.type = "details", .state = job.state, .step = job.progress.step},
         number);
   });
+}
+
+absl::StatusOr<JobRecord> JobStore::SetPriority(const std::string& id,
+                                                const PriorityChange& change) {
+  RETURN_IF_ERROR(Change(id, [&](Database* db, int64_t number) -> absl::Status {
+    ASSIGN_OR_RETURN(JobRecord job, SelectJob(db, number, JobTexts::kLeftOut));
+    if (IsFinal(job.state)) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(id, " has ended (", JobStateName(job.state),
+                       "): its priority means nothing any more"));
+    }
+    if (change.revision != 0 && change.revision != job.revision) {
+      return absl::AbortedError(absl::StrCat(id, " has revision ", job.revision,
+                                             ", not ", change.revision,
+                                             ": look at it again"));
+    }
+    if (change.priority == job.priority) return absl::OkStatus();
+    if (change.priority == Priority::kUrgent) {
+      RETURN_IF_ERROR(change.may_be_urgent(db));
+    }
+    ASSIGN_OR_RETURN(
+        Statement update,
+        db->Prepare("UPDATE jobs SET priority = ? WHERE number = ?"));
+    update.Bind(static_cast<int64_t>(change.priority)).Bind(number);
+    RETURN_IF_ERROR(update.Run());
+    Overlay(number, &job);
+    return InsertEvent(db,
+                       {.type = "priority",
+                        .state = job.state,
+                        .reason = job.reason,
+                        .message = PriorityName(change.priority),
+                        .step = job.progress.step},
+                       number);
+  }));
+  return Get(id);
 }
 
 absl::Status JobStore::AddEvent(const std::string& id, const std::string& type,

@@ -65,6 +65,7 @@ struct NewJob {
   std::string principal = "local";  // Who asks, as in "uid:1000".
   std::string owner;                // "": the principal.
   std::string project = kDefaultProject;
+  Priority priority = Priority::kNormal;
   // Asked in the transaction that adds the job, on the writer's thread; its
   // error is the answer.
   std::function<absl::Status(Database*)> may_be_made = [](Database*) {
@@ -84,6 +85,16 @@ struct TransitionInfo {
 struct JobDetails {
   std::optional<std::string> output_path;
   std::optional<DatasetCounts> dataset;
+};
+
+// What somebody wants to be changed of a job that has not ended.
+struct PriorityChange {
+  Priority priority = Priority::kNormal;
+  int64_t revision = 0;  // which the job must have; 0: any
+  // As NewJob::may_be_made, where the job becomes urgent.
+  std::function<absl::Status(Database*)> may_be_urgent = [](Database*) {
+    return absl::OkStatus();
+  };
 };
 
 struct JobPage {
@@ -167,6 +178,10 @@ class JobStore {
   absl::StatusOr<JobRecord> Transition(const std::string& id, JobState to,
                                        const TransitionInfo& info);
   absl::Status SetDetails(const std::string& id, const JobDetails& details);
+  // kNotFound; kFailedPrecondition: it has ended; kAborted: it has another
+  // revision.  Nothing is written where it has this priority.
+  absl::StatusOr<JobRecord> SetPriority(const std::string& id,
+                                        const PriorityChange& change);
   absl::Status AddEvent(const std::string& id, const std::string& type,
                         const std::string& message);
   // The same step again replaces the row.

@@ -17,7 +17,7 @@ constexpr Table kTables[] = {
     {"jobs", "'job-' || number",
      "number, uid, state, reason, message, create_us, start_us, end_us, "
      "output_name, output_path, last_checkpoint, attempts, revision, dataset, "
-     "progress, owner, project, principal, text_checksum"},
+     "progress, owner, project, principal, priority, text_checksum"},
     {"attempts", "'job-' || job || ' attempt ' || attempt",
      "job, attempt, start_us, end_us, end_state"},
     {"events", "'revision ' || revision",

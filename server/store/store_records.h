@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/job_state.h"
+#include "base/priority.h"
 
 namespace roundhouse {
 
@@ -72,6 +73,7 @@ struct JobRecord {
   std::string owner;      // Whose job it is; at first the principal.
   std::string project;    // "default" until there are others.
   std::string principal;  // Who made it, as the caller of Create said.
+  Priority priority = Priority::kNormal;  // At first its file's.
   absl::Time create_time;
   std::optional<absl::Time> start_time;  // First LOADING.
   std::optional<absl::Time> end_time;
@@ -91,7 +93,7 @@ struct JobEvent {
   int64_t revision = 0;
   std::string job_id;
   absl::Time time;
-  // "state", "checkpoint", "details", "worker", "note", "removed"
+  // "state", "checkpoint", "details", "worker", "note", "priority", "removed"
   std::string type;
   JobState state = JobState::kValidating;
   JobReason reason = JobReason::kNone;

@@ -22,6 +22,13 @@ absl::StatusOr<JobState> ReadState(int64_t number) {
       absl::StrCat("job store: there is no state ", number));
 }
 
+absl::StatusOr<Priority> ReadPriority(int64_t number) {
+  const auto priority = PriorityFromNumber(number);
+  if (priority.has_value()) return *priority;
+  return absl::DataLossError(
+      absl::StrCat("job store: there is no priority ", number));
+}
+
 absl::StatusOr<JobReason> ReadReason(int64_t number) {
   const auto reason = JobReasonFromNumber(static_cast<int>(number));
   if (reason.has_value()) return *reason;
@@ -39,7 +46,7 @@ std::string JobColumns(JobTexts texts) {
       "output_name, output_path, last_checkpoint, attempts, revision, dataset, "
       "progress, owner, project, principal, ",
       RowIsWhole("jobs"), read ? absl::StrCat(" AND ", kTextsAreWhole) : "",
-      read ? ", files" : ", ''");
+      read ? ", files" : ", ''", ", priority");
 }
 
 absl::StatusOr<JobRecord> ReadJob(const Statement& row) {
@@ -66,6 +73,7 @@ absl::StatusOr<JobRecord> ReadJob(const Statement& row) {
   job.project = row.Text(18);
   job.principal = row.Text(19);
   job.files = row.Text(21);
+  ASSIGN_OR_RETURN(job.priority, ReadPriority(row.Int(22)));
   return job;
 }
 

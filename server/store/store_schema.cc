@@ -413,6 +413,71 @@ WHEN old.checksum IS NOT row_checksum(
 BEGIN
   SELECT RAISE(ABORT, 'a row of usage differs from its checksum');
 END;
+)sql"
+    // How urgent a job is now, whatever its file said.  The update is what
+    // notices damaged rows (jobs_are_whole), which new checksums would hide.
+    R"sql(
+UPDATE jobs SET revision = revision;
+CREATE TABLE new_jobs (
+  number INTEGER PRIMARY KEY AUTOINCREMENT,
+  uid TEXT NOT NULL UNIQUE,
+  state INTEGER NOT NULL,
+  reason INTEGER NOT NULL,
+  message TEXT NOT NULL,
+  create_us INTEGER NOT NULL,
+  start_us INTEGER NOT NULL,
+  end_us INTEGER NOT NULL,
+  output_name TEXT NOT NULL,
+  output_path TEXT NOT NULL,
+  last_checkpoint TEXT NOT NULL,
+  attempts INTEGER NOT NULL,
+  revision INTEGER NOT NULL,
+  dataset TEXT NOT NULL,
+  progress TEXT NOT NULL,
+  owner TEXT NOT NULL,
+  project TEXT NOT NULL,
+  principal TEXT NOT NULL,
+  priority INTEGER NOT NULL,
+  text_checksum INTEGER NOT NULL
+    GENERATED ALWAYS AS (row_checksum(text, resolved, files)) STORED,
+  checksum INTEGER NOT NULL GENERATED ALWAYS AS (row_checksum(
+    number, uid, state, reason, message, create_us, start_us, end_us,
+    output_name, output_path, last_checkpoint, attempts, revision, dataset,
+    progress, owner, project, principal, priority, text_checksum)) STORED,
+  text TEXT NOT NULL,
+  resolved TEXT NOT NULL,
+  files TEXT NOT NULL
+);
+INSERT INTO new_jobs
+  SELECT number, uid, state, reason, message, create_us, start_us, end_us,
+    output_name, output_path, last_checkpoint, attempts, revision, dataset,
+    progress, owner, project, principal,
+    coalesce(CASE WHEN json_valid(resolved)
+             THEN json_extract(resolved, '$.priority') END = 'urgent', 0),
+    text, resolved, files
+  FROM jobs ORDER BY number;
+DELETE FROM sqlite_sequence WHERE name = 'new_jobs';
+INSERT INTO sqlite_sequence VALUES
+  ('new_jobs', coalesce((SELECT seq FROM sqlite_sequence
+                         WHERE name = 'jobs'), 0));
+DROP TABLE jobs;
+ALTER TABLE new_jobs RENAME TO jobs;
+CREATE INDEX jobs_by_state ON jobs(state, number);
+CREATE INDEX jobs_by_output_name ON jobs(output_name, number)
+  WHERE output_name <> '';
+CREATE INDEX jobs_by_project ON jobs(project, number)
+  WHERE project <> 'default';
+CREATE TRIGGER jobs_are_whole BEFORE UPDATE ON jobs
+WHEN old.text_checksum IS NOT row_checksum(old.text, old.resolved,
+    old.files)
+  OR old.checksum IS NOT row_checksum(
+    old.number, old.uid, old.state, old.reason, old.message, old.create_us,
+    old.start_us, old.end_us, old.output_name, old.output_path,
+    old.last_checkpoint, old.attempts, old.revision, old.dataset, old.progress,
+    old.owner, old.project, old.principal, old.priority, old.text_checksum)
+BEGIN
+  SELECT RAISE(ABORT, 'a row of jobs differs from its checksum');
+END;
 )sql"};
 
 // What the schema looks like: each table, index and trigger as it was written.

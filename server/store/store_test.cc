@@ -261,6 +261,45 @@ TEST_F(StoreTest, CheckpointsAndDetails) {
   EXPECT_EQ((*checkpoints)[0].step, 5);
 }
 
+TEST_F(StoreTest, APriorityIsKeptAndToldOnce) {
+  Open();
+  const auto made =
+      store_->Create({.text = "t", .priority = Priority::kUrgent});
+  EXPECT_EQ(made->priority, Priority::kUrgent);
+  const std::string id = Create().id;
+  Move(id, {S::kQueued, S::kLoading, S::kRunning});
+  store_->UpdateProgress(id, {.step = 4});
+  int asked = 0;
+  PriorityChange change = {.priority = Priority::kUrgent};
+  change.may_be_urgent = [&asked](Database*) {
+    return ++asked == 1 ? absl::PermissionDeniedError("no") : absl::OkStatus();
+  };
+  EXPECT_TRUE(
+      absl::IsPermissionDenied(store_->SetPriority(id, change).status()));
+  change.revision = store_->Get(id)->revision;
+  const auto changed = store_->SetPriority(id, change);
+  ASSERT_TRUE(changed.ok()) << changed.status();
+  EXPECT_EQ(changed->priority, Priority::kUrgent);
+  EXPECT_EQ(changed->state, S::kRunning);
+  EXPECT_TRUE(absl::IsAborted(store_->SetPriority(id, change).status()));
+  change.revision = 0;
+  EXPECT_EQ(store_->SetPriority(id, change)->revision, changed->revision);
+  EXPECT_EQ(asked, 2);
+  const auto told = store_->ChangesAfter(changed->revision - 1, id, 9);
+  ASSERT_EQ(told->size(), 1u);
+  EXPECT_EQ((*told)[0].event.type, "priority");
+  EXPECT_EQ((*told)[0].event.message, "urgent");
+  EXPECT_EQ((*told)[0].event.step, 4);
+  Open();
+  EXPECT_EQ(store_->Get(id)->priority, Priority::kUrgent);
+  EXPECT_EQ(store_->List({}, std::nullopt, 1)->jobs[0].priority,
+            Priority::kUrgent);
+  Move(id, {S::kFailed});
+  EXPECT_TRUE(
+      absl::IsFailedPrecondition(store_->SetPriority(id, change).status()));
+  EXPECT_TRUE(absl::IsNotFound(store_->SetPriority("job-9", change).status()));
+}
+
 TEST_F(StoreTest, ListsArePagedNewestFirst) {
   Open();
   for (int i = 0; i < 7; ++i) Create();
@@ -417,6 +456,57 @@ TEST_F(StoreTest, AnOlderFileIsBroughtForward) {
   auto db = Database::Open(dir_ / "jobs.db", Database::Mode::kWrite);
   EXPECT_EQ(*(*db)->QueryInt("PRAGMA user_version"), kStoreSchemaVersion);
   EXPECT_EQ(*(*db)->QueryInt("SELECT count(*) FROM attempts"), 1);
+}
+
+// A file of before priorities were columns.
+class OlderPriorityTest : public StoreTest {
+ protected:
+  void SetUp() override {
+    StoreTest::SetUp();
+    auto db = Database::Open(dir_ / "jobs.db", Database::Mode::kWrite);
+    ASSERT_TRUE(MigrateSchema(db->get(), 0, 5).ok());
+    const auto add = [&](const std::string& uid, const std::string& resolved) {
+      return (*db)->Execute(absl::StrCat(
+          "INSERT INTO jobs (uid, state, reason, message, create_us, start_us, "
+          "end_us, output_name, output_path, last_checkpoint, attempts, "
+          "revision, dataset, progress, owner, project, principal, text, "
+          "resolved, files) VALUES ('",
+          uid, "', 2, 0, 'needle', 1, 2, 0, '', '', '', 1, 0, '', '{}', 'o', ",
+          "'default', 'o', 't', '", resolved, "', '')"));
+    };
+    ASSERT_TRUE(add("a", R"({"priority": "urgent"})").ok());
+    ASSERT_TRUE(add("b", R"({"priority": "normal"})").ok());
+    ASSERT_TRUE(add("c", "{}").ok());
+    ASSERT_TRUE(add("d", "no json").ok());
+    ASSERT_TRUE(
+        (*db)
+            ->Execute("UPDATE meta SET value = 4 WHERE key = 'last_job'")
+            .ok());
+  }
+};
+
+TEST_F(OlderPriorityTest, IsThatOfTheJobFile) {
+  Open();
+  EXPECT_EQ(store_->Get("job-1")->priority, Priority::kUrgent);
+  for (const char* id : {"job-2", "job-3", "job-4"}) {
+    EXPECT_EQ(store_->Get(id)->priority, Priority::kNormal) << id;
+  }
+  EXPECT_EQ(store_->Get("job-1")->resolved, R"({"priority": "urgent"})");
+  EXPECT_EQ(Create().id, "job-5");
+}
+
+TEST_F(OlderPriorityTest, NoDamageIsHiddenByANewChecksum) {
+  std::stringstream content;
+  content << std::ifstream(dir_ / "jobs.db", std::ios::binary).rdbuf();
+  std::string bytes = content.str();
+  const size_t at = bytes.find("needle");
+  ASSERT_NE(at, std::string::npos);
+  bytes[at] = 'N';
+  std::ofstream(dir_ / "jobs.db", std::ios::binary) << bytes;
+  const absl::Status status = JobStore::Open(Options()).status();
+  EXPECT_TRUE(absl::IsDataLoss(status)) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), "differs from its checksum"))
+      << status;
 }
 
 TEST_F(StoreTest, ANewerFileIsRefused) {

@@ -47,9 +47,10 @@ class AccountsTest(unittest.TestCase):
             stdin=subprocess.DEVNULL,
             env={"HOME": "/nowhere", "PATH": "/usr/bin:/bin"})
 
-    def submit(self, uid, *words):
+    def submit(self, uid, *words, **more):
         path = self.scratch.folder / f"{uid}.json"
-        path.write_text(json.dumps({**SPEC, "output_name": f"out-{uid}"}))
+        path.write_text(json.dumps({**SPEC, "output_name": f"out-{uid}",
+                                    **more}))
         path.chmod(0o644)
         return self.client(uid, "submit", "-f", path, "-o", "name", *words)
 
@@ -116,6 +117,34 @@ class AccountsTest(unittest.TestCase):
         self.ok(self.client(MARY, "user", "add", "mary", f"--uid={MARY}",
                             "--role=admin"))
         self.ok(self.client(MARY, "user", "add", "otto", f"--uid={OTTO}"))
+
+    def test_urgent_is_a_right(self):
+        self.daemon.client("project", "add", "vision")
+        for name, uid in (("mary", MARY), ("otto", OTTO)):
+            self.daemon.client("user", "add", name, f"--uid={uid}",
+                               "--project=vision")
+        job = self.ok(self.submit(MARY, max_steps=1_000_000)).strip()
+        change = ("priority", job, "urgent")
+        self.denied(self.client(OTTO, *change), "mary's: its owner")
+        for words in (change, ("submit", "-f", self.scratch.folder /
+                               f"{MARY}.json", "--priority=urgent")):
+            done = self.client(MARY, *words)
+            self.assertEqual(done.returncode, 7, done.stderr)
+            self.assertIn("limit set user:mary urgent_jobs", done.stderr)
+        self.daemon.client("limit", "set", "user:mary", "urgent_jobs", "1")
+        self.assertIn("(urgent)", self.ok(self.client(MARY, *change)))
+        done = self.submit(MARY, "--priority=urgent", output_name="more")
+        self.assertEqual(done.returncode, 7, done.stderr)
+        self.ok(self.client(MARY, "priority", job, "normal"))
+        self.daemon.client("limit", "remove", "user:mary", "urgent_jobs")
+        self.assertNotIn("urgent", self.ok(self.client(MARY, "list")))
+        self.daemon.client(*change)  # an admin's
+        self.assertIn("urgent", self.ok(self.client(OTTO, "list")))
+        self.daemon.kill()
+        self.daemon.start()
+        self.assertEqual(self.daemon.job(job.rsplit("/", 1)[1])["priority"],
+                         "URGENT")
+        self.daemon.client("cancel", job)
 
     def audit(self, *words):
         done = self.daemon.client("audit", "-o", "json", *words)

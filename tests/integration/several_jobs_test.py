@@ -172,6 +172,34 @@ class SeveralJobsTest(unittest.TestCase):
                            daemon.job(urgent)["start_time"])
         self.check_same(daemon, {"full": waiting})
 
+    def test_a_priority_changes_at_once_and_no_bit_does(self):
+        self.results_alone()
+        daemon = self.daemon(max_running_jobs=3)
+        jobs = {name: daemon.submit(spec) for name, spec in JOBS.items()}
+        draw = random.Random(SEED)
+        for step in range(1, STEPS - 1):
+            name = draw.choice(list(jobs))
+            self.wait_step(daemon, jobs[name], step)
+            for word in ("urgent", draw.choice(["urgent", "normal"])):
+                daemon.client("priority", jobs[draw.choice(list(jobs))], word,
+                              check=False)  # it may have ended
+        self.check_same(daemon, jobs)
+
+    def test_a_job_that_waits_is_put_forward(self):
+        daemon = self.daemon(max_running_jobs=1)
+        first = daemon.submit({**FULL, "max_steps": 1_000_000})
+        self.wait_step(daemon, first, 1)
+        waiting, later = daemon.submit(FULL), daemon.submit(FULL)
+        self.wait_state(daemon, later, "QUEUED")
+        daemon.client("priority", later, "urgent")
+        daemon.kill()
+        daemon.start()
+        daemon.client("cancel", first)
+        self.check_same(daemon, {"full": later})
+        daemon.wait(waiting)
+        self.assertGreater(daemon.job(waiting)["start_time"],
+                           daemon.job(later)["start_time"])
+
     def test_a_job_waits_for_host_memory_that_others_have(self):
         # One takes some 3 MiB of state and buffers, all of it at once.
         daemon = self.daemon(host_memory="6MiB")

@@ -244,8 +244,8 @@ void History::Submit() {
   const int64_t steps = 1 + static_cast<int64_t>(Draw(8));
   request.text = absl::StrCat(kJob, "max_steps: ", steps,
                               "\nmicro_batch_size: ", 1 + Draw(2),
-                              "\nsave_steps: ", 1 + Draw(6),
-                              Chance(20) ? "\npriority: urgent\n" : "\n");
+                              "\nsave_steps: ", 1 + Draw(6), "\n");
+  if (Chance(20)) request.priority = Priority::kUrgent;
   request.file_name = "job.yaml";
   request.caller.admin = true;
   request.caller.user = absl::StrCat("user", Draw(4));
@@ -258,6 +258,7 @@ void History::Submit() {
   Job& job = jobs_[*id];
   job.steps = steps;
   job.request = request;
+  job.priority = request.priority.value_or(Priority::kNormal);
   Say(absl::StrCat("submitted ", *id, " of ", steps, " steps"));
 }
 
@@ -289,13 +290,27 @@ void History::Ask() {
   const Verb& verb = verbs[Draw(5)];
   const Result answer =
       server_->Call<Result>([&] { return (server_->engine().*verb.call)(id); });
-  Say(absl::StrCat(
-      verb.name, " ", id, ": ",
-      answer.ok() ? "done" : std::string(answer.status().message())));
+  NoteAnswer(absl::StrCat(verb.name, " ", id), answer.status());
   if (answer.ok()) *verb.asked = true;
-  if (!answer.ok() && !MayRefuse(answer.status())) {
-    Break(absl::StrCat(verb.name, " ", id));
-  }
+}
+
+void History::NoteAnswer(const std::string& asked, const absl::Status& answer) {
+  Say(absl::StrCat(asked, ": ",
+                   answer.ok() ? "done" : std::string(answer.message())));
+  if (!answer.ok() && !MayRefuse(answer)) Break(asked);
+}
+
+void History::SetPriority() {
+  const auto at = AnyJob();
+  if (at == jobs_.end()) return;
+  const std::string id = at->first;
+  const PriorityChange change = {.priority = Chance(50) ? Priority::kUrgent
+                                                        : Priority::kNormal};
+  const Result answer = server_->Call<Result>(
+      [&] { return server_->engine().SetPriority(id, change); });
+  NoteAnswer(absl::StrCat("priority ", id, " ", PriorityName(change.priority)),
+             answer.status());
+  if (answer.ok()) at->second.priority = change.priority;
 }
 
 void History::HitWorker() {
@@ -381,6 +396,7 @@ void History::DoSomething() {
   const uint64_t what = Draw(100);
   if (what < 35) return Submit();
   if (what < 40) return SubmitAgain();
+  if (what < 48) return SetPriority();
   if (what < 70) return Ask();
   if (what < 82) return HitWorker();
   if (what < 88) return LendOrReturn();
@@ -421,6 +437,9 @@ void History::CheckEnds() {
   for (const auto& [id, job] : jobs_) {
     const auto record = server_->store().Get(id);
     if (!record.ok()) return Break(std::string(record.status().message()));
+    if (record->priority != job.priority) {
+      Break(absl::StrCat(id, " is ", PriorityName(record->priority)));
+    }
     counts_.succeeded += record->state == JobState::kSucceeded ? 1 : 0;
     counts_.cancelled += record->state == JobState::kCancelled ? 1 : 0;
     const JobState end =

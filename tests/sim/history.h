@@ -1,11 +1,11 @@
 // A random history of a server in virtual time: members submit, cancel, pause,
-// resume and finish, workers die, devices are lost, lent and returned, the
-// store refuses, and the daemon is killed.  After every event it looks whether
-// what is promised holds:
+// resume, finish and put forward, workers die, devices are lost, lent and
+// returned, the store refuses, and the daemon is killed.  After every event it
+// looks whether what is promised holds:
 //
-//   - what was acknowledged is there, a request that is made again gives the
-//     job that it made, and each state follows from the last one by an arrow of
-//     job_state.h;
+//   - what was acknowledged is there, priorities too, a request that is made
+//     again gives the job that it made, and each state follows from the last
+//     one by an arrow of job_state.h;
 //   - no more jobs run than may, of all and of each user;
 //   - only jobs that run get slots, and no device that is lent for long;
 //   - each unit is updated once in each step, the steps follow each other, and
@@ -69,10 +69,11 @@ class History {
   struct Job {
     JobState state = JobState::kValidating;
     bool memory_kept = false;
-    int64_t steps = 0;       // that it is to make
-    bool cancelled = false;  // asked for
-    bool finished = false;   // asked for
-    SubmitRequest request;   // that made it
+    int64_t steps = 0;                      // that it is to make
+    bool cancelled = false;                 // asked for
+    bool finished = false;                  // asked for
+    Priority priority = Priority::kNormal;  // asked for last
+    SubmitRequest request;                  // that made it
     uint64_t last_step = 0;  // in which a unit was updated, in any life
     // By unit: the last step in which it was updated, and the operation.
     std::map<uint32_t, std::pair<uint64_t, uint64_t>> updates;
@@ -102,6 +103,8 @@ class History {
   void SubmitAgain();
   absl::StatusOr<std::string> Send(const SubmitRequest& request);
   void Ask();
+  void SetPriority();
+  void NoteAnswer(const std::string& asked, const absl::Status& answer);
   void HitWorker();
   void LendOrReturn();
   void Restart();

@@ -41,12 +41,14 @@ class SharesTest : public testing::Test {
       const auto* const slot = std::get_if<wire::RunSlot>(&order.body);
       if (slot == nullptr) return;
       begun_.try_emplace(slot->job, server_->now());
+      running_[slot->slot] = slot->job;
       // A replay has the same number.
       EXPECT_TRUE(slots_.insert(slot->slot).second) << "computed twice";
     };
     options.workers.done = [this](const Order& order, absl::Duration time) {
       const auto* const slot = std::get_if<wire::RunSlot>(&order.body);
       if (slot == nullptr) return;
+      running_.erase(slot->slot);
       computed_[owners_[slot->job]] += time;
       longest_ = std::max(longest_, time);
     };
@@ -54,6 +56,7 @@ class SharesTest : public testing::Test {
     options.max_running_jobs = 16;
     owners_.clear();
     slots_.clear();
+    running_.clear();
     server_ = std::make_unique<SimServer>(options);
     server_->Start();
   }
@@ -105,6 +108,7 @@ class SharesTest : public testing::Test {
   std::map<uint64_t, std::string> owners_;
   std::set<uint64_t> slots_;
   std::map<uint64_t, absl::Time> begun_;  // a job's first slot
+  std::map<uint64_t, uint64_t> running_;  // slots, and their jobs
   std::map<std::string, absl::Duration> computed_;
   absl::Duration longest_;
   std::unique_ptr<SimServer> server_;
@@ -212,6 +216,43 @@ TEST_F(SharesTest, AccountsSayWhatDevicesComputed) {
   EXPECT_GE(lost, absl::ZeroDuration());
   EXPECT_LE(lost,
             3 * kDevices * (kUsageInterval + absl::Seconds(1)) + 4 * slots);
+}
+
+// From the moment at which nothing of it runs any more, for its next slots read
+// what these compute, and the host worker's updates.
+TEST_F(SharesTest, AJobThatBecomesUrgentWaitsForOneSlotAtMost) {
+  absl::Duration most_beyond, longest;
+  for (uint64_t seed = 1; seed <= 30; ++seed) {
+    std::mt19937_64 random(seed);
+    StartServer(static_cast<int>(1 + random() % 4), seed);
+    for (uint64_t job = 4 + random() % 5; job > 0; --job) Submit("ann");
+    Submit("bob");
+    const uint64_t urgent = owners_.rbegin()->first;
+    const std::string id = NameOfJob(static_cast<int64_t>(urgent));
+    Pass(absl::Seconds(30) + absl::Milliseconds(random() % 1000));
+    const auto changed = server_->Call<absl::StatusOr<JobRecord>>([&] {
+      return server_->engine().SetPriority(id, {.priority = Priority::kUrgent});
+    });
+    ASSERT_TRUE(changed.ok()) << changed.status();
+    ASSERT_EQ(changed->state, JobState::kRunning) << "seed " << seed;
+    absl::Time since = server_->now();
+    begun_.clear();
+    server_->RunFor(absl::Seconds(20), [&] {
+      if (begun_.contains(urgent)) return;
+      for (const auto& [slot, job] : running_) {
+        if (job == urgent) since = server_->now();
+      }
+    });
+    ASSERT_TRUE(begun_.contains(urgent)) << "seed " << seed;
+    const absl::Duration waited = begun_.at(urgent) - since;
+    EXPECT_LE(waited, longest_ + absl::Milliseconds(150)) << "seed " << seed;
+    most_beyond = std::max(most_beyond, waited - longest_);
+    longest = std::max(longest, longest_);
+    server_.reset();
+    std::filesystem::remove_all(root_ + "/state");
+  }
+  std::cout << "at most " << most_beyond << " beyond the longest slot; slots "
+            << "take up to " << longest << "\n";
 }
 
 }  // namespace

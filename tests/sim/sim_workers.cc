@@ -124,6 +124,13 @@ uint64_t SimWorkers::Send(WorkerId id, wire::Body body, ReplyHandler* handler) {
     return attempt;
   }
   if (std::holds_alternative<wire::ReleaseJob>(body)) return attempt;
+  if (const auto* const turn = std::get_if<wire::SetTurn>(&body)) {
+    for (Order& order : worker.waiting) {
+      if (order.attempt != turn->target_attempt) continue;
+      std::get<wire::RunSlot>(order.body).turn = turn->turn;
+    }
+    return attempt;
+  }
   if (handler != nullptr) worker.replies.Expect(attempt, handler);
   worker.waiting.push_back({id, attempt, std::move(body)});
   if (worker.info.role == WorkerRole::kDevice) {

@@ -51,6 +51,15 @@ void SlotBoard::Withdraw(uint64_t attempt) {
   WakeAll();
 }
 
+void SlotBoard::SetTurn(uint64_t attempt, uint64_t turn) {
+  {
+    MutexLock lock(mutex_);
+    SlotState* const slot = table_.Find(attempt);
+    if (slot != nullptr) slot->turn = turn;
+  }
+  changed_.NotifyAll();
+}
+
 void SlotBoard::Stop() {
   {
     MutexLock lock(mutex_);

@@ -60,6 +60,8 @@ class SlotBoard {
   absl::Status Add(std::unique_ptr<SlotState> slot);
   // Marks the attempt withdrawn, if it is here.
   void Withdraw(uint64_t attempt);
+  // No effect on a slot that is not here, or has begun.
+  void SetTurn(uint64_t attempt, uint64_t turn);
   // RESOURCE_EXHAUSTED: kMaxSampleCommands are here already.
   absl::Status AddSample(std::unique_ptr<SampleState> sample);
   // What is kept of the job's sample goes, now or when its command has ended.

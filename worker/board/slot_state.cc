@@ -32,6 +32,7 @@ SlotState::SlotState(uint64_t attempt_in, int64_t received_in,
                      SlotPlan plan_in)
     : Slot(attempt_in, received_in, std::move(command_in), std::move(tables_in),
            std::move(plan_in)),
+      turn(command.turn),
       weights(command.units.size()),
       uploads(command.micro_batches.size()),
       inputs{plan.inputs, "an input"},

@@ -133,6 +133,7 @@ struct SlotState : Slot {
             std::shared_ptr<const JobTables> tables, SlotPlan plan);
 
   ComputePhase phase = ComputePhase::kQueued;
+  uint64_t turn = 0;   // RunSlot's, or that of a later wire::SetTurn
   bool whole = false;  // computed to its end, not given up on the way
   bool withdrawn = false;
   bool behind_sample = false;  // came after a sample was due that still waits

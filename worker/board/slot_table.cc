@@ -103,8 +103,7 @@ SlotState* SlotTable::Overtaker(const SlotState& first) const {
       continue;
     }
     seen.push_back(job);
-    const bool lower =
-        lowest == nullptr || slot->command.turn < lowest->command.turn;
+    const bool lower = lowest == nullptr || slot->turn < lowest->turn;
     if (lower && MayOvertake(*slot)) lowest = slot.get();
   }
   return lowest;
@@ -152,8 +151,7 @@ bool SlotTable::TakeWork(Work& work) {
   if (slot != nullptr) {
     const bool complete = ready && slot->FirstWeightsThere();
     SlotState* const other = Overtaker(*slot);
-    if (other != nullptr &&
-        (!complete || other->command.turn < slot->command.turn)) {
+    if (other != nullptr && (!complete || other->turn < slot->turn)) {
       other->fills_bubble = !complete;
       slot = other;
       ready = true;

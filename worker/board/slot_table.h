@@ -2,7 +2,7 @@
 // the samples that wait: whose turn it is, and who may take device memory.
 //
 // Slots of one job are computed in order.  One of another job overtakes the
-// oldest slot when its turn (RunSlot::turn) is lower, or that one lacks its
+// oldest slot when its turn (SlotState::turn) is lower, or that one lacks its
 // first input or weights; but only once everything that it reads itself is
 // there: so it waits for nobody, and the order in which slots were sent stays
 // one in which the first can go on.

@@ -111,6 +111,8 @@ void DeviceWorker::Handle(uint64_t attempt, wire::Body body) {
     Submit(attempt, std::move(*sample));
   } else if (const auto* withdraw = std::get_if<wire::Withdraw>(&body)) {
     runner_->Withdraw(withdraw->target_attempt);
+  } else if (const auto* turn = std::get_if<wire::SetTurn>(&body)) {
+    runner_->SetTurn(turn->target_attempt, turn->turn);
   } else if (auto* sums = std::get_if<wire::PeerSums>(&body)) {
     runner_->DecideSums(std::move(*sums));
   } else if (const auto* join = std::get_if<wire::JoinPeers>(&body)) {

@@ -70,6 +70,9 @@ class SlotRunner {
 
   // Asks for the attempt back; nothing happens when it is not here any more.
   void Withdraw(uint64_t attempt) { board_.Withdraw(attempt); }
+  void SetTurn(uint64_t attempt, uint64_t turn) {
+    board_.SetTurn(attempt, turn);
+  }
 
   // PeersLeft answers where the runner has no peers.
   void JoinPeers(const wire::JoinPeers& command);

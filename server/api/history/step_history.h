@@ -5,8 +5,8 @@
 // checkpoint writes the steps after it again: the later line counts.
 //
 // Stateless; thread-safe.
-#ifndef ROUNDHOUSE_SERVER_API_STEP_HISTORY_H_
-#define ROUNDHOUSE_SERVER_API_STEP_HISTORY_H_
+#ifndef ROUNDHOUSE_SERVER_API_HISTORY_STEP_HISTORY_H_
+#define ROUNDHOUSE_SERVER_API_HISTORY_STEP_HISTORY_H_
 
 #include <optional>
 #include <string>
@@ -34,4 +34,4 @@ absl::StatusOr<StepHistory> ReadStepHistory(const std::string& path);
 
 }  // namespace roundhouse
 
-#endif  // ROUNDHOUSE_SERVER_API_STEP_HISTORY_H_
+#endif  // ROUNDHOUSE_SERVER_API_HISTORY_STEP_HISTORY_H_

@@ -2,8 +2,8 @@
 // one of a job's eval_prompts (server/run/evaluation_samples.h).
 //
 // Stateless; thread-safe.
-#ifndef ROUNDHOUSE_SERVER_API_SAMPLE_HISTORY_H_
-#define ROUNDHOUSE_SERVER_API_SAMPLE_HISTORY_H_
+#ifndef ROUNDHOUSE_SERVER_API_HISTORY_SAMPLE_HISTORY_H_
+#define ROUNDHOUSE_SERVER_API_HISTORY_SAMPLE_HISTORY_H_
 
 #include <string>
 #include <vector>
@@ -21,4 +21,4 @@ absl::StatusOr<std::vector<v1::EvalSample>> ReadNewestSamples(
 
 }  // namespace roundhouse
 
-#endif  // ROUNDHOUSE_SERVER_API_SAMPLE_HISTORY_H_
+#endif  // ROUNDHOUSE_SERVER_API_HISTORY_SAMPLE_HISTORY_H_

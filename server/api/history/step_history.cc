@@ -1,4 +1,4 @@
-#include "server/api/step_history.h"
+#include "server/api/history/step_history.h"
 
 #include <cmath>
 #include <deque>

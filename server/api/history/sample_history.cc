@@ -1,4 +1,4 @@
-#include "server/api/sample_history.h"
+#include "server/api/history/sample_history.h"
 
 #include <cstdint>
 #include <fstream>
