@@ -92,6 +92,43 @@ TEST_F(AccountCommandTest, RemoveTakesARoleOrTheUser) {
   EXPECT_NE(out().find("removed 2024-03-09"), std::string::npos) << out();
 }
 
+TEST_F(AccountCommandTest, UrgentJobsAreAllowedByALimit) {
+  v1::SetLimitRequest asked;
+  server_.answers().set_limit = [&](const v1::SetLimitRequest& request,
+                                    v1::Limit* limit) {
+    asked = request;
+    limit->set_subject(request.subject());
+    limit->set_limit(request.limit());
+    limit->set_value(request.value());
+    return grpc::Status::OK;
+  };
+  const struct {
+    std::vector<std::string> words;
+    int64_t value;
+  } cases[] = {{{"user", "allow", "anna", "urgent"}, 1},
+               {{"user", "allow", "anna", "urgent", "3"}, 3},
+               {{"user", "disallow", "anna", "urgent"}, 0}};
+  for (const auto& [words, value] : cases) {
+    EXPECT_EQ(Run(words), ExitCode::kOk) << err();
+    EXPECT_EQ(asked.subject(), "user:anna");
+    EXPECT_EQ(asked.limit(), "urgent_jobs");
+    EXPECT_EQ(asked.value(), value);
+    EXPECT_NE(out().find("user:anna"), std::string::npos) << out();
+  }
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"user", "allow"},
+        {"user", "allow", "anna"},
+        {"user", "allow", "anna", "late"},
+        {"user", "allow", "anna", "urgent", "0"},
+        {"user", "allow", "anna", "urgent", "many"},
+        {"user", "allow", "anna", "urgent", "--role=admin"},
+        {"user", "disallow", "anna", "urgent", "1"},
+        {"user", "show", "anna", "urgent"},
+        {"project", "allow", "anna", "urgent"}}) {
+    EXPECT_EQ(Run(words), ExitCode::kUsage) << out();
+  }
+}
+
 TEST_F(AccountCommandTest, WhatIsNotUnderstoodIsUsage) {
   EXPECT_EQ(Run({"user"}), ExitCode::kUsage);
   EXPECT_EQ(Run({"user", "lst"}), ExitCode::kUsage);

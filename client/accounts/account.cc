@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/nearest_name.h"
 #include "base/visible_text.h"
@@ -26,6 +27,13 @@ class UserCommand : public NamedThingsCommand {
   ExitCode List(const std::string& only, Session* session) const override;
   ExitCode Remove(const std::string& name, Session* session) const override;
   absl::Status CheckVerb(const std::string& verb) const override;
+  std::vector<std::string> OtherVerbs() const override {
+    return {"allow", "disallow"};
+  }
+  absl::Status CheckOther(
+      const std::vector<std::string>& arguments) const override;
+  ExitCode RunOther(const std::vector<std::string>& arguments,
+                    Session* session) const override;
 
   std::string role_;
   std::string project_;
@@ -38,8 +46,8 @@ class UserCommand : public NamedThingsCommand {
 const CommandInfo& UserCommand::info() const {
   static const CommandInfo& info = *new CommandInfo{
       "user",
-      "add|list|show|remove [USER]",
-      "who may use the server",
+      "add|list|show|remove|allow|disallow [USER [urgent [N]]]",
+      "who may use the server, and who may have urgent jobs",
       "add makes a user, or gives one another role: viewers look at a "
       "project's jobs,\nmembers have jobs of their own in it, admins may do "
       "everything everywhere.  On the\nserver itself a user is known by the "
@@ -49,9 +57,11 @@ const CommandInfo& UserCommand::info() const {
       "own user are admins, and others are refused\nuntil they are "
       "added.\n\nremove takes a role (--project), or the user. Jobs of a user "
       "who is removed go on,\nand the name is kept, so that nobody else comes "
-      "to own them.",
+      "to own them.\n\nallow USER urgent N lets a user have N urgent jobs at a "
+      "time (1 when not given),\ndisallow none.  It is limit set user:USER "
+      "urgent_jobs N.",
       1,
-      2};
+      4};
   return info;
 }
 
@@ -136,6 +146,45 @@ ExitCode UserCommand::Remove(const std::string& name, Session* session) const {
                              request, "user remove", session, &user);
   if (asked != ExitCode::kOk) return asked;
   return Show(user, UserTable({user}), {user.name()}, session);
+}
+
+absl::Status UserCommand::CheckOther(
+    const std::vector<std::string>& arguments) const {
+  const bool allow = arguments[0] == "allow";
+  if (arguments.size() < 3 || arguments[2] != "urgent") {
+    return absl::InvalidArgumentError(
+        absl::StrCat(arguments[0], " needs USER urgent", allow ? " [N]" : ""));
+  }
+  int64_t count = 0;
+  if (arguments.size() > 3 && !allow) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("unexpected argument \"", arguments[3], "\""));
+  }
+  if (arguments.size() > 3 &&
+      (!absl::SimpleAtoi(arguments[3], &count) || count < 1)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("\"", arguments[3], "\" is no number of jobs, 1 or more"));
+  }
+  return absl::OkStatus();
+}
+
+ExitCode UserCommand::RunOther(const std::vector<std::string>& arguments,
+                               Session* session) const {
+  int64_t count = arguments[0] == "allow" ? 1 : 0;
+  if (arguments.size() > 3 && !absl::SimpleAtoi(arguments[3], &count)) {
+    return ExitCode::kUsage;
+  }
+  v1::SetLimitRequest request;
+  request.set_subject(absl::StrCat("user:", arguments[1]));
+  request.set_limit("urgent_jobs");
+  request.set_value(count);
+  v1::Limit limit;
+  const ExitCode asked =
+      Ask(&v1::AccountService::StubInterface::SetLimit, request,
+          absl::StrCat("user ", arguments[0]), session, &limit);
+  if (asked != ExitCode::kOk) return asked;
+  return Show(limit, LimitTable({limit}),
+              {absl::StrCat(limit.subject(), " ", limit.limit())}, session);
 }
 
 class ProjectCommand : public NamedThingsCommand {

@@ -50,6 +50,17 @@ class NamedThingsCommand : public Command {
                                       absl::StrCat(missing, " ", only)));
   }
 
+  // Verbs beside those four, with arguments of their own.
+  virtual std::vector<std::string> OtherVerbs() const { return {}; }
+  virtual absl::Status CheckOther(
+      const std::vector<std::string>& arguments) const {
+    return absl::OkStatus();
+  }
+  virtual ExitCode RunOther(const std::vector<std::string>& arguments,
+                            Session* session) const {
+    return ExitCode::kUsage;
+  }
+
   // Whether the flags given are for this verb.
   virtual absl::Status CheckVerb(const std::string& verb) const {
     return absl::OkStatus();
