@@ -92,7 +92,7 @@ TEST_F(AccountCommandTest, RemoveTakesARoleOrTheUser) {
   EXPECT_NE(out().find("removed 2024-03-09"), std::string::npos) << out();
 }
 
-TEST_F(AccountCommandTest, UrgentJobsAreAllowedByALimit) {
+TEST_F(AccountCommandTest, RightsAreLimits) {
   v1::SetLimitRequest asked;
   server_.answers().set_limit = [&](const v1::SetLimitRequest& request,
                                     v1::Limit* limit) {
@@ -104,14 +104,17 @@ TEST_F(AccountCommandTest, UrgentJobsAreAllowedByALimit) {
   };
   const struct {
     std::vector<std::string> words;
+    std::string limit;
     int64_t value;
-  } cases[] = {{{"user", "allow", "anna", "urgent"}, 1},
-               {{"user", "allow", "anna", "urgent", "3"}, 3},
-               {{"user", "disallow", "anna", "urgent"}, 0}};
-  for (const auto& [words, value] : cases) {
+  } cases[] = {{{"user", "allow", "anna", "urgent"}, "urgent_jobs", 1},
+               {{"user", "allow", "anna", "urgent", "3"}, "urgent_jobs", 3},
+               {{"user", "disallow", "anna", "urgent"}, "urgent_jobs", 0},
+               {{"user", "allow", "anna", "lend", "2"}, "lent_devices", 2},
+               {{"user", "disallow", "anna", "lend"}, "lent_devices", 0}};
+  for (const auto& [words, name, value] : cases) {
     EXPECT_EQ(Run(words), ExitCode::kOk) << err();
     EXPECT_EQ(asked.subject(), "user:anna");
-    EXPECT_EQ(asked.limit(), "urgent_jobs");
+    EXPECT_EQ(asked.limit(), name);
     EXPECT_EQ(asked.value(), value);
     EXPECT_NE(out().find("user:anna"), std::string::npos) << out();
   }

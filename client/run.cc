@@ -69,8 +69,8 @@ constexpr Factory kFactories[] = {
     MakeAuditCommand,   MakeLimitCommand,    MakeDoctorCommand,
     MakeUploadCommand,  MakeDownloadCommand, MakeDuCommand,
     MakePruneCommand,   MakeDeleteCommand,   MakeTokenCommand,
-      MakeLoginCommand,   MakeLogoutCommand,   MakeUsageCommand,
-      MakePriorityCommand};
+    MakeLoginCommand,   MakeLogoutCommand,   MakeUsageCommand,
+    MakePriorityCommand};
 
 void DefineGlobalFlags(GlobalFlags* global, FlagSet* flags) {
   flags->AddString("server", 0, "ADDRESS", &global->server,

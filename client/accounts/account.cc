@@ -46,8 +46,8 @@ class UserCommand : public NamedThingsCommand {
 const CommandInfo& UserCommand::info() const {
   static const CommandInfo& info = *new CommandInfo{
       "user",
-      "add|list|show|remove|allow|disallow [USER [urgent [N]]]",
-      "who may use the server, and who may have urgent jobs",
+      "add|list|show|remove|allow|disallow [USER [urgent|lend [N]]]",
+      "who may use the server, have urgent jobs and borrow devices",
       "add makes a user, or gives one another role: viewers look at a "
       "project's jobs,\nmembers have jobs of their own in it, admins may do "
       "everything everywhere.  On the\nserver itself a user is known by the "
@@ -58,8 +58,9 @@ const CommandInfo& UserCommand::info() const {
       "added.\n\nremove takes a role (--project), or the user. Jobs of a user "
       "who is removed go on,\nand the name is kept, so that nobody else comes "
       "to own them.\n\nallow USER urgent N lets a user have N urgent jobs at a "
-      "time (1 when not given),\ndisallow none.  It is limit set user:USER "
-      "urgent_jobs N.",
+      "time (1 when not given),\nallow USER lend N as many devices (device "
+      "lend); disallow none.  They are limit set\nuser:USER urgent_jobs N and "
+      "lent_devices N.",
       1,
       4};
   return info;
@@ -148,12 +149,19 @@ ExitCode UserCommand::Remove(const std::string& name, Session* session) const {
   return Show(user, UserTable({user}), {user.name()}, session);
 }
 
+// The limit that the right is; "": there is no such right.
+std::string LimitOfRight(const std::string& right) {
+  return right == "urgent" ? "urgent_jobs"
+         : right == "lend" ? "lent_devices"
+                           : "";
+}
+
 absl::Status UserCommand::CheckOther(
     const std::vector<std::string>& arguments) const {
   const bool allow = arguments[0] == "allow";
-  if (arguments.size() < 3 || arguments[2] != "urgent") {
-    return absl::InvalidArgumentError(
-        absl::StrCat(arguments[0], " needs USER urgent", allow ? " [N]" : ""));
+  if (arguments.size() < 3 || LimitOfRight(arguments[2]).empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        arguments[0], " needs USER urgent|lend", allow ? " [N]" : ""));
   }
   int64_t count = 0;
   if (arguments.size() > 3 && !allow) {
@@ -163,7 +171,7 @@ absl::Status UserCommand::CheckOther(
   if (arguments.size() > 3 &&
       (!absl::SimpleAtoi(arguments[3], &count) || count < 1)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("\"", arguments[3], "\" is no number of jobs, 1 or more"));
+        absl::StrCat("\"", arguments[3], "\" is no number from 1 on"));
   }
   return absl::OkStatus();
 }
@@ -176,7 +184,7 @@ ExitCode UserCommand::RunOther(const std::vector<std::string>& arguments,
   }
   v1::SetLimitRequest request;
   request.set_subject(absl::StrCat("user:", arguments[1]));
-  request.set_limit("urgent_jobs");
+  request.set_limit(LimitOfRight(arguments[2]));
   request.set_value(count);
   v1::Limit limit;
   const ExitCode asked =

@@ -242,9 +242,6 @@ TEST(LossesTest, RandomLossesNeverStopSeveralJobs) {
     std::map<uint64_t, int> left = {{1, 3}, {2, 2}, {3, 4}};
     const auto begin = [&](uint64_t job) {
       if (left[job]-- == 0) return;
-      if (random() % 4 == 0) {
-        world.dispatcher().SetClass(JobId{job}, job_class());
-      }
       StepSpec spec =
           TrainStep(1 + static_cast<int>(random() % 4), random() % 2 == 0);
       spec.plan = RandomPlan(random, 4);

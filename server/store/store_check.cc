@@ -40,8 +40,7 @@ constexpr Table kTables[] = {
     {"tokens", "id",
      "id, user, name, sha256, scope, create_us, expire_us, last_use_us, "
      "revoke_us"},
-    {"device_loans", "device",
-     "device, kind, owner, note, since_us, until_us"},
+    {"device_loans", "device", "device, kind, owner, note, since_us, until_us"},
     {"usage", "'hour ' || hour || ' job-' || job || ' of ' || user",
      "hour, job, project, user, part, device_ns, host_mib_seconds"}};
 
