@@ -15,6 +15,16 @@ constexpr double kMostPaid = 3;
 
 }  // namespace
 
+double ShareWeights::OfProject(const std::string& name) const {
+  const auto found = projects.find(name);
+  return found == projects.end() ? 1 : found->second;
+}
+
+double ShareWeights::OfUser(const std::string& name) const {
+  const auto found = users.find(name);
+  return found == users.end() ? other_users : found->second;
+}
+
 struct FairShares::Node {
   uint64_t number = 0;
   Node* parent = nullptr;
@@ -47,28 +57,19 @@ FairShares::Node* FairShares::Child(Node& parent, const std::string& name,
   return child.get();
 }
 
-double FairShares::WeightOf(const std::string& project) const {
-  const auto found = weights_.projects.find(project);
-  return found == weights_.projects.end() ? 1 : found->second;
-}
-
-double FairShares::WeightOfUser(const std::string& user) const {
-  const auto found = weights_.users.find(user);
-  return found == weights_.users.end() ? weights_.other_users : found->second;
-}
-
 FairShares::Node* FairShares::UserOf(const JobOwner& owner) {
-  Node* const project = Child(*root_, owner.project, WeightOf(owner.project));
-  return Child(*project, owner.user, WeightOfUser(owner.user));
+  Node* const project =
+      Child(*root_, owner.project, weights_.OfProject(owner.project));
+  return Child(*project, owner.user, weights_.OfUser(owner.user));
 }
 
 void FairShares::SetWeights(const ShareWeights& weights) {
   weights_ = weights;
   NoteOut();
   for (const auto& [name, project] : root_->children) {
-    SetWeight(*project, WeightOf(name));
+    SetWeight(*project, weights_.OfProject(name));
     for (const auto& [user, node] : project->children) {
-      SetWeight(*node, WeightOfUser(user));
+      SetWeight(*node, weights_.OfUser(user));
     }
   }
 }

@@ -39,6 +39,9 @@ struct ShareWeights {
   std::map<std::string, double> projects = {};  // others have 1
   std::map<std::string, double> users = {};     // in every project
   double other_users = 1;
+
+  double OfProject(const std::string& name) const;
+  double OfUser(const std::string& name) const;
 };
 
 class FairShares {
@@ -91,8 +94,6 @@ class FairShares {
   struct Node;
 
   Node* Child(Node& parent, const std::string& name, double weight);
-  double WeightOf(const std::string& project) const;
-  double WeightOfUser(const std::string& user) const;
   Node* UserOf(const JobOwner& owner);
   double NoteOut(Node& node);
   static bool HasJobs(const Node& node);

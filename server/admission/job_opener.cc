@@ -190,6 +190,12 @@ void JobOpener::OnOpened() {
   calls_.again();
 }
 
+std::string JobOpener::opening() const {
+  return opening_ != nullptr && opening_->begun ? opening_->id : "";
+}
+
+bool JobOpener::opened() const { return opening_->done; }
+
 void JobOpener::Forget(const std::string& id) {
   if (opening_ != nullptr && opening_->id == id) opening_.reset();
 }

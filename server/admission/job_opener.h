@@ -91,6 +91,10 @@ class JobOpener {
   std::optional<absl::StatusOr<AdmittedJobs::Job>> Find(const std::string& id);
   // Nullopt: not yet, `again` comes.  What is taken is forgotten.
   std::optional<OpenedJob> Take(const std::string& id);
+  // The job that was asked to be taken and is not yet; "": none.
+  std::string opening() const;
+  // It can be taken.  REQUIRES: opening() is a job.
+  bool opened() const;
   void Forget(const std::string& id);
   void Stop();
 

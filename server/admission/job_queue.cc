@@ -1,6 +1,7 @@
 #include "server/admission/job_queue.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "server/store/store_records.h"
 
@@ -8,6 +9,23 @@ namespace roundhouse {
 namespace {
 
 constexpr int kDoublings = 7;
+
+// Asks for each owner once.
+class Turns {
+ public:
+  explicit Turns(const JobQueue::TurnOf& turn_of) : turn_of_(turn_of) {}
+
+  const JobQueue::Turn& Of(const JobOwner& owner) {
+    const auto [found, fresh] =
+        known_.try_emplace(std::pair(owner.project, owner.user));
+    if (fresh) found->second = turn_of_(owner);
+    return found->second;
+  }
+
+ private:
+  const JobQueue::TurnOf& turn_of_;
+  std::map<std::pair<std::string, std::string>, JobQueue::Turn> known_;
+};
 
 }  // namespace
 
@@ -29,8 +47,45 @@ void JobQueue::AddInOrder(const Queued& job) {
 }
 
 const JobQueue::Queued* JobQueue::First(
+    const TurnOf& turn_of,
     const std::function<bool(const Queued&)>& may) const {
-  const auto found = std::find_if(jobs_.begin(), jobs_.end(), may);
+  Turns turns(turn_of);
+  const Queued* first = nullptr;
+  for (const Queued& job : jobs_) {
+    if (first != nullptr && (job.priority < first->priority ||
+                             turns.Of(first->owner) <= turns.Of(job.owner))) {
+      continue;
+    }
+    if (may(job)) first = &job;
+  }
+  return first;
+}
+
+std::vector<const JobQueue::Queued*> JobQueue::InOrder(const TurnOf& turn_of,
+                                                       size_t most) const {
+  Turns turns(turn_of);
+  std::vector<std::pair<const Queued*, size_t>> all;  // with their places
+  for (const Queued& job : jobs_) all.emplace_back(&job, all.size());
+  const size_t count = std::min(most, all.size());
+  std::partial_sort(all.begin(),
+                    all.begin() + static_cast<std::ptrdiff_t>(count), all.end(),
+                    [&turns](const auto& a, const auto& b) {
+                      if (a.first->priority != b.first->priority) {
+                        return a.first->priority > b.first->priority;
+                      }
+                      const Turn& turn = turns.Of(a.first->owner);
+                      const Turn& other = turns.Of(b.first->owner);
+                      return turn != other ? turn < other : a.second < b.second;
+                    });
+  std::vector<const Queued*> first;
+  for (size_t i = 0; i < count; ++i) first.push_back(all[i].first);
+  return first;
+}
+
+const JobQueue::Queued* JobQueue::Find(const std::string& id) const {
+  const auto found =
+      std::find_if(jobs_.begin(), jobs_.end(),
+                   [&id](const Queued& job) { return job.id == id; });
   return found == jobs_.end() ? nullptr : &*found;
 }
 

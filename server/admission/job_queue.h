@@ -1,11 +1,17 @@
-// Jobs that wait to run, urgent ones first, else first come first served, and
-// those that could not be
-// taken up for want of room on the disk and are tried again.
+// Jobs that wait to run, and those that could not be taken up for want of room
+// on the disk and are tried again.
+//
+// Urgent jobs go first.  Of equal class those go of the project that had least
+// of the devices for its share, of these those of its user who had least for
+// his, then the one that has waited longest.  Who had how much lies elsewhere,
+// and may be another at each call.
 //
 // A plain container; runs on the event loop's thread.
 #ifndef ROUNDHOUSE_SERVER_ADMISSION_JOB_QUEUE_H_
 #define ROUNDHOUSE_SERVER_ADMISSION_JOB_QUEUE_H_
 
+#include <compare>
+#include <cstddef>
 #include <deque>
 #include <functional>
 #include <map>
@@ -32,15 +38,29 @@ class JobQueue {
     JobOwner owner = {};
   };
 
-  bool empty() const { return jobs_.empty(); }
-  const std::deque<Queued>& jobs() const { return jobs_; }
+  // What an owner's project had of the devices, over its share, and what he had
+  // in it over his: the lower goes first.
+  struct Turn {
+    double project = 0;
+    double user = 0;
+    auto operator<=>(const Turn&) const = default;
+  };
+  using TurnOf = std::function<Turn(const JobOwner&)>;
 
-  // Behind those of its priority.
+  bool empty() const { return jobs_.empty(); }
+  size_t size() const { return jobs_.size(); }
+
+  // It has waited for less than those of its class.
   void Add(const Queued& job);
-  // Among those of its priority before later ids: it came before they did.
+  // It has waited for longer than those of its class with later ids.
   void AddInOrder(const Queued& job);
   // The first of those that may start; null: none.
-  const Queued* First(const std::function<bool(const Queued&)>& may) const;
+  const Queued* First(const TurnOf& turn_of,
+                      const std::function<bool(const Queued&)>& may) const;
+  // The first `most` of all, in the order in which they go.
+  std::vector<const Queued*> InOrder(const TurnOf& turn_of, size_t most) const;
+  // Null: it is not here.
+  const Queued* Find(const std::string& id) const;
   void Remove(const std::string& id);
   // To where AddInOrder puts it with this priority; no effect on what is not
   // here.
@@ -63,7 +83,7 @@ class JobQueue {
     int tries = 0;
   };
 
-  std::deque<Queued> jobs_;
+  std::deque<Queued> jobs_;  // by class, then by age
   std::map<std::string, Untaken> without_room_;
 };
 

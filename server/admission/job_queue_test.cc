@@ -1,5 +1,7 @@
 #include "server/admission/job_queue.h"
 
+#include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -10,9 +12,16 @@ namespace {
 
 const absl::Time kNow = absl::FromUnixSeconds(1000);
 
-std::vector<std::string> Ids(const JobQueue& queue) {
+// Nobody had anything.
+JobQueue::Turn Equal(const JobOwner&) { return {}; }
+
+std::vector<std::string> Ids(const JobQueue& queue,
+                             const JobQueue::TurnOf& turn_of = Equal,
+                             size_t most = 100) {
   std::vector<std::string> ids;
-  for (const JobQueue::Queued& job : queue.jobs()) ids.push_back(job.id);
+  for (const JobQueue::Queued* job : queue.InOrder(turn_of, most)) {
+    ids.push_back(job->id);
+  }
   return ids;
 }
 
@@ -26,13 +35,13 @@ TEST(JobQueueTest, JobsComeInTheirOrderAndOneThatWaitedLongerGoesBetween) {
   queue.AddInOrder({"job-13", kNow});
   EXPECT_EQ(Ids(queue), (Strings{"job-7", "job-9", "job-12", "job-13"}));
   const auto any = [](const JobQueue::Queued&) { return true; };
-  EXPECT_EQ(queue.First(any)->id, "job-7");
-  EXPECT_EQ(queue.First(any)->since, kNow);
+  EXPECT_EQ(queue.First(Equal, any)->id, "job-7");
+  EXPECT_EQ(queue.First(Equal, any)->since, kNow);
   const auto later = [](const JobQueue::Queued& job) {
     return job.id != "job-7";
   };
-  EXPECT_EQ(queue.First(later)->id, "job-9");
-  EXPECT_EQ(JobQueue().First(any), nullptr);
+  EXPECT_EQ(queue.First(Equal, later)->id, "job-9");
+  EXPECT_EQ(JobQueue().First(Equal, any), nullptr);
   queue.Remove("job-9");
   EXPECT_EQ(Ids(queue), (Strings{"job-7", "job-12", "job-13"}));
 }
@@ -54,9 +63,49 @@ TEST(JobQueueTest, AJobWhosePriorityChangesComesWhereItWouldHaveBeen) {
   queue.SetPriority("job-5", Priority::kUrgent);
   queue.SetPriority("job-9", Priority::kUrgent);  // is not here
   EXPECT_EQ(Ids(queue), (Strings{"job-5", "job-6", "job-4"}));
-  EXPECT_EQ(queue.jobs()[1].since, kNow);
+  EXPECT_EQ(queue.Find("job-6")->since, kNow);
   queue.SetPriority("job-5", Priority::kNormal);
   EXPECT_EQ(Ids(queue), (Strings{"job-6", "job-4", "job-5"}));
+}
+
+TEST(JobQueueTest, WhoHadLeastGoesFirst) {
+  JobQueue queue;
+  const JobOwner ann = {"vision", "ann"}, bob = {"vision", "bob"};
+  const JobOwner cid = {"speech", "cid"};
+  queue.Add({"job-1", kNow, Priority::kNormal, ann});
+  queue.Add({"job-2", kNow, Priority::kNormal, ann});
+  queue.Add({"job-3", kNow, Priority::kNormal, bob});
+  queue.Add({"job-4", kNow, Priority::kNormal, cid});
+  queue.Add({"job-5", kNow, Priority::kUrgent, ann});
+  queue.Add({"job-6", kNow, Priority::kNormal, bob});
+  std::map<std::string, JobQueue::Turn> turns;
+  int asked = 0;
+  const JobQueue::TurnOf turn_of = [&](const JobOwner& owner) {
+    ++asked;
+    return turns[owner.user];
+  };
+  EXPECT_EQ(Ids(queue, turn_of),
+            (Strings{"job-5", "job-1", "job-2", "job-3", "job-4", "job-6"}));
+  EXPECT_EQ(asked, 3);
+  turns = {{"ann", {5, 3}}, {"bob", {5, 2}}, {"cid", {4, 9}}};
+  const Strings order = {"job-5", "job-4", "job-3", "job-6", "job-1", "job-2"};
+  EXPECT_EQ(Ids(queue, turn_of), order);
+  EXPECT_EQ(Ids(queue, turn_of, 3), (Strings{"job-5", "job-4", "job-3"}));
+  // One after the other they go in this order.
+  std::set<std::string> gone;
+  for (const std::string& id : order) {
+    const auto* const first =
+        queue.First(turn_of, [&gone](const JobQueue::Queued& job) {
+          return !gone.contains(job.id);
+        });
+    ASSERT_NE(first, nullptr);
+    EXPECT_EQ(first->id, id);
+    gone.insert(id);
+  }
+  turns["cid"] = {6, 0};
+  EXPECT_EQ(Ids(queue, turn_of, 2), (Strings{"job-5", "job-3"}));
+  EXPECT_EQ(queue.Find("job-6")->owner.user, "bob");
+  EXPECT_EQ(queue.Find("job-7"), nullptr);
 }
 
 TEST(JobQueueTest, EachTryForRoomComesTwiceAsLateUpToALimit) {

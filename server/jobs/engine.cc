@@ -233,7 +233,7 @@ std::shared_ptr<TraceTask> Engine::TraceJob(const std::string& id,
 void Engine::SetSharing(const Sharing& sharing) {
   world_.loop.PostAnswer([this, sharing] {
     running_.dispatch().dispatcher().SetWeights(sharing.weights);
-    running_limits_ = sharing.running;
+    sharing_ = sharing;
     StartNext();
   });
 }

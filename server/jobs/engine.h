@@ -11,11 +11,14 @@
 //   tell      transitions, job_log, status_publisher
 //   account   usage/usage_book
 //
-// Urgent jobs start first, others first come first served.  Whoever has as many
-// running jobs as he may is passed over.  The first of the others waits until
-// what it needs of host memory is free and fewer than max_running_jobs run, and
-// those behind it wait with it.  With no job running
-// it starts, and fails if its memory is not there.  One that is PAUSED with its
+// Urgent jobs start first, then those of projects and users who had least of
+// the devices for their shares, then those that have waited longest
+// (job_queue.h). Whoever has as many running jobs as he may is passed over. The
+// first of the others waits until what it needs of host memory is free and
+// fewer than max_running_jobs run, and those behind it wait with it.  One that
+// is being opened stays the first of its class: else two whose owners have
+// about the same would take turns and never be opened.  With no job running it
+// starts, and fails if its memory is not there.  One that is PAUSED with its
 // memory leaves its place to another.
 //
 // What the store must know goes through one door (transitions.h).  While the
@@ -213,8 +216,12 @@ class Engine final : public JobEngine {
   void Forget(const std::string& id);
   void StartNext();
   void StartFromQueue();
+  // What JobQueue asks for.
+  JobQueue::TurnOf Turns() const;
   // The first of the queue that may run by its owner's limits; null: none.
-  const JobQueue::Queued* NextQueued() const;
+  const JobQueue::Queued* NextQueued();
+  // Whether it can be opened to its end; it is being opened.
+  bool GoesOnOpening(const std::string& id);
   // Whether what the job needs of the arena is there now.
   bool Fits(const AdmittedJob& job);
   // False: running jobs, a sample, or what is being freed are in the way of the
@@ -262,7 +269,7 @@ class Engine final : public JobEngine {
   JobLog log_;
   Validations validations_;
   JobQueue queue_;
-  RunningLimits running_limits_;
+  Sharing sharing_;
   JobOpener opener_;
   StatusPublisher status_;
   UsageBook usage_;

@@ -120,6 +120,7 @@ void Engine::Tick() {
   PublishDisk(options_.state_dir, world_.metrics);
   status_.Publish({.running = running_,
                    .queue = queue_,
+                   .turn_of = Turns(),
                    .validating = validations_.count(),
                    .stopping = phase_ == Phase::kDraining});
   FillReserve();

@@ -56,11 +56,34 @@ void Engine::StartNext() {
   StartFromQueue();
 }
 
-const JobQueue::Queued* Engine::NextQueued() const {
+JobQueue::TurnOf Engine::Turns() const {
+  return [this](const JobOwner& owner) {
+    const RecentUse& recent = usage_.recent();
+    const ShareWeights& weights = sharing_.weights;
+    return JobQueue::Turn{
+        recent.OfProject(owner.project) / weights.OfProject(owner.project),
+        recent.OfUser(owner) / weights.OfUser(owner.user)};
+  };
+}
+
+const JobQueue::Queued* Engine::NextQueued() {
   const std::vector<JobOwner> running = running_.Owners();
-  return queue_.First([&](const JobQueue::Queued& queued) {
-    return MayRun(running_limits_, queued.owner, running);
-  });
+  const auto may = [&](const JobQueue::Queued& queued) {
+    return MayRun(sharing_.running, queued.owner, running);
+  };
+  const JobQueue::Queued* const first = queue_.First(Turns(), may);
+  const JobQueue::Queued* const opening = queue_.Find(opener_.opening());
+  const bool stays = first != nullptr && opening != nullptr &&
+                     first->priority == opening->priority && may(*opening) &&
+                     GoesOnOpening(opening->id);
+  return stays ? opening : first;
+}
+
+bool Engine::GoesOnOpening(const std::string& id) {
+  if (!opener_.opened()) return true;
+  // It was to start now; its memory may be gone meanwhile.
+  const auto found = opener_.Find(id);
+  return !found.has_value() || !found->ok() || Fits(***found);
 }
 
 void Engine::StartFromQueue() {

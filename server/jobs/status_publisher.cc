@@ -1,6 +1,5 @@
 #include "server/jobs/status_publisher.h"
 
-#include <algorithm>
 #include <set>
 #include <utility>
 
@@ -54,7 +53,6 @@ void StatusPublisher::HideEnded(const std::string& id) {
 
 void StatusPublisher::Publish(const Now& now) const {
   if (board_ == nullptr) return;
-  const std::deque<JobQueue::Queued>& queue = now.queue.jobs();
   StatusSnapshot snapshot{
       .time = WallTime(),
       .now_ns = MonotonicNs(),
@@ -65,15 +63,15 @@ void StatusPublisher::Publish(const Now& now) const {
       .host_used_bytes = static_cast<int64_t>(host_used_bytes_.load()),
       .host_limit_bytes = static_cast<int64_t>(host_limit_bytes_),
       .devices = now.running.devices().Status(),
-      .queue_count = static_cast<int64_t>(queue.size()),
+      .queue_count = static_cast<int64_t>(now.queue.size()),
       .validating = static_cast<int64_t>(now.validating),
       .ended = {ended_.begin(), ended_.end()}};
   for (const auto& [id, run] : now.running.jobs()) {
     snapshot.jobs.push_back(StatusOf(*run, now.running.devices().Share(id)));
   }
-  const size_t shown = std::min(queue.size(), kMaxShownQueue);
-  for (size_t i = 0; i < shown; ++i) {
-    snapshot.queue.push_back({queue[i].id, queue[i].since});
+  for (const JobQueue::Queued* job :
+       now.queue.InOrder(now.turn_of, kMaxShownQueue)) {
+    snapshot.queue.push_back({job->id, job->since});
   }
   board_->Publish(std::move(snapshot));
 }

@@ -48,6 +48,7 @@ class StatusPublisher {
   struct Now {
     RunningJobs& running;
     const JobQueue& queue;
+    JobQueue::TurnOf turn_of;
     size_t validating = 0;
     bool stopping = false;
   };

@@ -14,7 +14,10 @@ namespace {
 class StatusPublisherTest : public testing::Test {
  protected:
   nlohmann::json Published() {
-    publisher_.Publish({.running = running_, .queue = queue_, .validating = 2});
+    publisher_.Publish({.running = running_,
+                        .queue = queue_,
+                        .turn_of = turn_of_,
+                        .validating = 2});
     return nlohmann::json::parse(*board_.Json());
   }
 
@@ -25,6 +28,7 @@ class StatusPublisherTest : public testing::Test {
       *ProcessPool::Create(*loop_, *arena_, {.device_count = 2});
   RunningJobs running_{*loop_, *arena_, *pool_, *metrics_, {}, {}};
   JobQueue queue_;
+  JobQueue::TurnOf turn_of_ = [](const JobOwner&) { return JobQueue::Turn{}; };
   StatusBoard board_;
   StatusPublisher publisher_{&board_, 3, 1 << 20};
 };
@@ -49,7 +53,7 @@ TEST_F(StatusPublisherTest, WhatGoesOnIsNotShownAsEnded) {
 
 TEST_F(StatusPublisherTest, NobodyLooksNothingIsDone) {
   const StatusPublisher nobody(nullptr, 1, 0);
-  nobody.Publish({.running = running_, .queue = queue_});
+  nobody.Publish({.running = running_, .queue = queue_, .turn_of = turn_of_});
   EXPECT_FALSE(board_.Json().has_value());
 }
 

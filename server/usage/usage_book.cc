@@ -37,7 +37,13 @@ UsageAmount UsageBook::Used::amount() const {
 
 absl::Status UsageBook::Load() {
   ASSIGN_OR_RETURN(part_, NextUsagePart(store_));
-  return absl::OkStatus();
+  const int64_t now = HourOf(loop_.clock().WallTime());
+  return ReadUsage(store_, 0,
+                   [&](const UsageKey& key, const UsageAmount& amount) {
+                     // Nothing is newer than now, whatever the clock said then.
+                     recent_.Add({key.project, key.user},
+                                 std::min(key.hour, now), amount.device_ns);
+                   });
 }
 
 UsageBook::Used& UsageBook::Now(const JobOwner& owner,
@@ -55,6 +61,7 @@ UsageBook::Used& UsageBook::Now(const JobOwner& owner,
 
 void UsageBook::AddDevice(const DeviceCharge& charge) {
   AddTo(Now(charge.owner, charge.job).device_ns, charge.device_ns);
+  recent_.Add(charge.owner, hour_, std::max<int64_t>(0, charge.device_ns));
 }
 
 void UsageBook::Tick(const std::vector<HostHolder>& holders) {

@@ -27,6 +27,7 @@
 #include "server/loop/background.h"
 #include "server/loop/event_loop.h"
 #include "server/store/store.h"
+#include "server/usage/recent_use.h"
 #include "server/usage/usage_table.h"
 
 namespace roundhouse {
@@ -50,7 +51,7 @@ class UsageBook {
   UsageBook(const UsageBook&) = delete;
   UsageBook& operator=(const UsageBook&) = delete;
 
-  // What earlier daemons wrote.  Blocks for a read.
+  // What earlier daemons wrote.  Blocks for a read of it.
   absl::Status Load();
 
   void AddDevice(const DeviceCharge& charge);
@@ -58,6 +59,9 @@ class UsageBook {
   void Tick(const std::vector<HostHolder>& holders);
   // Writes what is not written.
   void Flush();
+
+  // What was added and loaded.
+  const RecentUse& recent() const { return recent_; }
 
  private:
   struct Used {
@@ -77,6 +81,7 @@ class UsageBook {
   int64_t hour_ = 0;  // of the last entry
   int64_t part_ = 1;
   std::map<UsageKey, Used> used_;
+  RecentUse recent_;
   int64_t ticked_ns_ = 0;
   int64_t flushed_ns_ = 0;
   int64_t dropped_hour_ = 0;  // when the store was rid of old rows

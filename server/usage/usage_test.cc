@@ -146,6 +146,22 @@ TEST_F(UsageTest, AnotherLifeAndAClockThatIsSetBackAddToIt) {
   EXPECT_EQ(Rows().size(), 4u);
 }
 
+TEST_F(UsageTest, WhatWasUsedLatelyIsThereAfterARestart) {
+  Use(1000);
+  clock_.Advance(absl::Hours(kHalfLifeHours));
+  Use(100);
+  book_->AddDevice({.owner = {"vision", "otto"}, .device_ns = 300});
+  Flush();
+  for (int life = 0; life < 2; ++life) {
+    const RecentUse& recent = book_->recent();
+    EXPECT_DOUBLE_EQ(recent.OfUser(kAnna),
+                     2 * recent.OfUser({"vision", "otto"}));
+    EXPECT_DOUBLE_EQ(recent.OfProject("vision"), 1.5 * recent.OfUser(kAnna));
+    Kill();
+    Open();
+  }
+}
+
 TEST_F(UsageTest, RowsOutliveTheirJob) {
   const auto job = store_->Create({.text = "t", .resolved = "{}"});
   ASSERT_TRUE(job.ok());

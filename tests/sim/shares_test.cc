@@ -1,6 +1,7 @@
 // How users share the devices of a whole daemon, in virtual time.
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -32,7 +33,7 @@ class SharesTest : public testing::Test {
     std::filesystem::remove_all(root_);
   }
 
-  void StartServer(int devices, uint64_t seed) {
+  void StartServer(int devices, uint64_t seed, int max_running_jobs = 16) {
     SimServerOptions options;
     options.root = root_;
     options.workers.device_count = devices;
@@ -53,7 +54,7 @@ class SharesTest : public testing::Test {
       longest_ = std::max(longest_, time);
     };
     options.host_bytes = uint64_t{256} << 20;
-    options.max_running_jobs = 16;
+    options.max_running_jobs = max_running_jobs;
     owners_.clear();
     slots_.clear();
     running_.clear();
@@ -80,16 +81,30 @@ class SharesTest : public testing::Test {
     server_->RunFor(time, [] {});
   }
 
+  absl::Status Cancel(uint64_t job) {
+    const std::string id = NameOfJob(static_cast<int64_t>(job));
+    return server_
+        ->Call<absl::StatusOr<JobRecord>>(
+            [&] { return server_->engine().Cancel(id); })
+        .status();
+  }
   // Cancels every job, and waits.
   void EndAll() {
-    for (const auto& [job, user] : owners_) {
-      const std::string id = NameOfJob(static_cast<int64_t>(job));
-      server_
-          ->Call<absl::StatusOr<JobRecord>>(
-              [&] { return server_->engine().Cancel(id); })
-          .IgnoreError();
-    }
+    for (const auto& [job, user] : owners_) Cancel(job).IgnoreError();
     Pass(absl::Seconds(10));
+  }
+  // The only one that runs, after a while; 0: none does.
+  uint64_t Running() {
+    Pass(absl::Seconds(5));
+    uint64_t running = 0;
+    for (const auto& [job, user] : owners_) {
+      const auto record =
+          server_->store().Get(NameOfJob(static_cast<int64_t>(job)));
+      if (!record.ok() || record->state != JobState::kRunning) continue;
+      EXPECT_EQ(running, 0u);
+      running = job;
+    }
+    return running;
   }
 
   // What is booked, by user.
@@ -182,6 +197,58 @@ TEST_F(SharesTest, AnUrgentJobWaitsForOneSlotAtMost) {
   }
   std::cout << "at most " << most_beyond << " beyond the longest slot; slots "
             << "take up to " << longest << "\n";
+}
+
+// One place, and users who wait for it.
+TEST_F(SharesTest, WhoHasUsedMuchWaitsBehindOneWhoHasNot) {
+  StartServer(1, 1, 1);
+  Submit("ann");
+  Pass(absl::Seconds(100));
+  Submit("ann");
+  Submit("ann");
+  Submit("bob");
+  Submit("bob");
+  EXPECT_EQ(Running(), 1u);
+  ASSERT_TRUE(Cancel(1).ok());
+  EXPECT_EQ(Running(), 4u);
+  // Half of what she has used is more for his share.
+  Pass(absl::Seconds(50));
+  server_->engine().SetSharing({.weights = {.users = {{"bob", 0.25}}}});
+  ASSERT_TRUE(Cancel(4).ok());
+  EXPECT_EQ(Running(), 2u);
+  // What the store has is what the next daemon goes by: her job that ran waits.
+  Pass(absl::Seconds(100));
+  server_->Crash();
+  slots_.clear();
+  server_->Start();
+  EXPECT_EQ(Running(), 5u);
+  // Jobs of one user keep their order.
+  ASSERT_TRUE(Cancel(5).ok());
+  EXPECT_EQ(Running(), 2u);
+}
+
+// Two who always have more to do, and one who had a lot before they came.
+TEST_F(SharesTest, NobodyWaitsForEver) {
+  StartServer(1, 1, 1);
+  Submit("dan");
+  Pass(absl::Seconds(60));
+  for (const char* user : {"ann", "bob", "ann", "bob", "dan"}) Submit(user);
+  const uint64_t last = owners_.rbegin()->first;
+  ASSERT_TRUE(Cancel(1).ok());
+  std::map<std::string, int> turns;
+  for (int turn = 0; turn < 40 && turns["dan"] == 0; ++turn) {
+    const uint64_t running = Running();
+    ASSERT_NE(running, 0u) << turn;
+    const std::string user = owners_[running];
+    ++turns[user];
+    if (running == last) break;
+    Pass(absl::Seconds(5));
+    Submit(user);
+    ASSERT_TRUE(Cancel(running).ok());
+  }
+  EXPECT_EQ(turns["dan"], 1);
+  EXPECT_GT(turns["ann"], 2);
+  EXPECT_LE(std::abs(turns["ann"] - turns["bob"]), 1);
 }
 
 // What is booked for each user is what workers computed for him, but for slots
