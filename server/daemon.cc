@@ -8,6 +8,7 @@
 
 #include <cstring>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -221,7 +222,6 @@ class Daemon {
     ASSIGN_OR_RETURN(signals_, BlockSignals());
     ASSIGN_OR_RETURN(state_,
                      StateDirectory::Lock(options_.state_dir, kLockPatience));
-    ASSIGN_OR_RETURN(gpus_, FindGpus(options_));
     trim_ = std::make_unique<MemoryTrim>();
     metrics_ = ServerMetrics::Create();
     std::string token;
@@ -234,6 +234,9 @@ class Daemon {
                      HttpServer::Start(options_.metrics_listen,
                                        MakePages(*metrics_, status_), token));
     ASSIGN_OR_RETURN(store_, OpenJobStore(options_, *metrics_));
+    ASSIGN_OR_RETURN(const std::set<std::string> lent,
+                     DeviceLoans::GpusOut(store_.get()));
+    ASSIGN_OR_RETURN(gpus_, FindGpus(options_, lent));
     ASSIGN_OR_RETURN(accounts_, Accounts::Load(store_.get()));
     RETURN_IF_ERROR(CheckOwners(options_.owned_roots, *accounts_->list()));
     ASSIGN_OR_RETURN(tokens_, Tokens::Load(store_.get()));

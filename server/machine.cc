@@ -14,7 +14,8 @@
 
 namespace roundhouse {
 
-absl::StatusOr<std::vector<wire::Gpu>> FindGpus(DaemonOptions& options) {
+absl::StatusOr<std::vector<wire::Gpu>> FindGpus(
+    DaemonOptions& options, const std::set<std::string>& lent) {
   if (!options.gpus.has_value()) return std::vector<wire::Gpu>();
   const auto report =
       ProbeGpusNow({options.gpu_probe, options.gpu_probe_limit});
@@ -24,6 +25,9 @@ absl::StatusOr<std::vector<wire::Gpu>> FindGpus(DaemonOptions& options) {
         absl::StrCat("--devices=cuda: ", report.status().message()));
   }
   ASSIGN_OR_RETURN(GpuChoice choice, ChooseGpus(*options.gpus, *report));
+  for (wire::Gpu& gpu : choice.gpus) {
+    if (lent.contains(gpu.uuid)) gpu.memory_free_bytes = gpu.memory_total_bytes;
+  }
   ASSIGN_OR_RETURN(options.device_memory_bytes,
                    GpuMemoryLimit(choice.gpus, options.device_memory_bytes));
   options.device_count = static_cast<int>(choice.gpus.size());

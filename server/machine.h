@@ -6,6 +6,8 @@
 #ifndef ROUNDHOUSE_SERVER_MACHINE_H_
 #define ROUNDHOUSE_SERVER_MACHINE_H_
 
+#include <set>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -16,8 +18,10 @@
 namespace roundhouse {
 
 // With --devices=cuda: which GPUs the devices are, and what follows from that
-// in `options`.  RunDaemon's errors.
-absl::StatusOr<std::vector<wire::Gpu>> FindGpus(DaemonOptions& options);
+// in `options`.  What somebody else has of the memory of `lent` ones, by uuid,
+// counts as free: they come back when it is.  RunDaemon's errors.
+absl::StatusOr<std::vector<wire::Gpu>> FindGpus(
+    DaemonOptions& options, const std::set<std::string>& lent);
 
 // To the hard limit; says so where that is low.
 void RaiseDescriptors();

@@ -20,6 +20,8 @@ namespace roundhouse::client {
 namespace {
 
 constexpr absl::Duration kBetweenLooks = absl::Milliseconds(200);
+// Longer than a daemon waits for a slot (kVacateLimit).
+constexpr absl::Duration kPatience = absl::Seconds(40);
 
 class DeviceCommand : public Command {
  public:
@@ -208,13 +210,20 @@ grpc::Status DeviceCommand::Change(const std::string& what,
   return system.UnfenceDevice(context.get(), request, device);
 }
 
-// It ends a slot, for half a minute at most.
+// It ends a slot, for half a minute at most, and its worker, which a driver can
+// keep from it.
 grpc::Status DeviceCommand::AwaitItsEnd(Session* session, v1::Device* device) {
+  const absl::Time late = session->environment().now() + kPatience;
+  bool told = false;
   while (device->state() == v1::LEAVING) {
+    if (!told && session->environment().now() > late) {
+      session->err() << "The device's worker does not end yet; nvidia-smi "
+                        "shows it.\n";
+      told = true;
+    }
     if (!session->interrupt()->Wait(kBetweenLooks)) {
       return {grpc::StatusCode::CANCELLED,
-              "the device is still ending what it computes; it is yours all "
-              "the same"};
+              "the device still ends what it computes, and is out of use then"};
     }
     v1::ListDevicesResponse response;
     UnaryContext context(session->interrupt());

@@ -158,7 +158,7 @@ class Dispatcher {
   // never been up.
   void DeviceLost(DeviceId device);
   // It is to be free: what it computes ends there, and it gets nothing more
-  // until it is up anew or DeviceStays.  No effect on one that is not up.
+  // until it is up anew or DeviceStays.  No effect on one that was never up.
   void DeviceLeaves(DeviceId device);
   void DeviceStays(DeviceId device);
   // Slots are out there.

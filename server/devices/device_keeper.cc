@@ -23,8 +23,10 @@ void DeviceKeeper::Look() {
   const absl::Time now = loop_.clock().WallTime();
   for (size_t i = 0; i < loans_.size(); ++i) {
     const auto device = static_cast<DeviceId>(i);
-    const std::optional<DeviceLoan>& loan = loans_[i];
-    const bool lent = loan.has_value() && now < loan->until;
+    std::optional<DeviceLoan>& loan = loans_[i];
+    // Over for good, whatever the clock does.
+    if (loan.has_value() && now >= loan->until) loan.reset();
+    const bool lent = loan.has_value();
     const bool out = out_.count(device) != 0;
     if (lent && !out) Leave(device, TextOf(static_cast<int>(i), *loan));
     if (!lent && out) BringBack(device);

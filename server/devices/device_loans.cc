@@ -52,9 +52,36 @@ std::vector<std::string> DeviceLoans::KeysOf(const std::vector<wire::Gpu>& gpus,
                                              int device_count) {
   std::vector<std::string> keys;
   for (int i = 0; i < device_count; ++i) {
-    keys.push_back(gpus.empty() ? absl::StrCat("cpu-", i) : gpus[i].uuid);
+    if (gpus.empty()) {
+      keys.push_back(absl::StrCat("cpu-", i));
+      continue;
+    }
+    const auto before = std::count_if(
+        gpus.begin(), gpus.begin() + i,
+        [&](const wire::Gpu& gpu) { return gpu.uuid == gpus[i].uuid; });
+    keys.push_back(gpus[i].uuid);
+    if (before > 0) absl::StrAppend(&keys.back(), "#", before + 1);
   }
   return keys;
+}
+
+absl::StatusOr<std::set<std::string>> DeviceLoans::GpusOut(JobStore* store,
+                                                           const Clock& clock) {
+  std::set<std::string> uuids;
+  const int64_t now_us = ToMicros(clock.WallTime());
+  RETURN_IF_ERROR(store->ReadWith([&](Database* db) -> absl::Status {
+    ASSIGN_OR_RETURN(Statement select,
+                     db->Prepare("SELECT device FROM device_loans WHERE "
+                                 "until_us = 0 OR until_us > ?"));
+    select.Bind(now_us);
+    while (true) {
+      ASSIGN_OR_RETURN(const bool row, select.Step());
+      if (!row) return absl::OkStatus();
+      const std::string key = select.Text(0);
+      uuids.insert(key.substr(0, key.find('#')));
+    }
+  }));
+  return uuids;
 }
 
 absl::StatusOr<std::unique_ptr<DeviceLoans>> DeviceLoans::Load(
@@ -124,16 +151,16 @@ absl::Status DeviceLoans::CheckEnd(const Caller& caller, absl::Time since,
   const absl::Time latest =
       caller.admin ? absl::InfiniteFuture() : since + kLongestMemberLoan;
   if (*until == absl::InfiniteFuture()) *until = latest;
-  if (*until <= clock_.WallTime()) {
-    return FieldError(FieldReason::kInvalidValue, "until",
-                      absl::StrCat(TimeText(*until), " is not in the future"));
+  if (*until > latest || latest <= clock_.WallTime()) {
+    return FieldError(FieldReason::kInvalidValue, "until_time",
+                      absl::StrCat("a member may have a device for ",
+                                   absl::FormatDuration(kLongestMemberLoan),
+                                   " at a time, until ", TimeText(latest),
+                                   "; an admin may have it longer"));
   }
-  if (*until <= latest) return absl::OkStatus();
-  return FieldError(
-      FieldReason::kInvalidValue, "until",
-      absl::StrCat("a member may have a device for ",
-                   absl::FormatDuration(kLongestMemberLoan), ", until ",
-                   TimeText(latest), "; an admin may have it longer"));
+  if (*until > clock_.WallTime()) return absl::OkStatus();
+  return FieldError(FieldReason::kInvalidValue, "until_time",
+                    absl::StrCat(TimeText(*until), " is not in the future"));
 }
 
 absl::StatusOr<DeviceLoan> DeviceLoans::Lend(const Caller& caller,
@@ -152,6 +179,8 @@ absl::StatusOr<DeviceLoan> DeviceLoans::Lend(const Caller& caller,
       return InOtherHands(device, before, "");
     }
     loan.since = before.since;
+    if (note.empty()) loan.note = before.note;
+    if (until == absl::InfiniteFuture()) until = before.until;
   } else {
     RETURN_IF_ERROR(limits.CheckCount(
         caller, Limit::kLentDevices, [&](const std::string& owner) {
@@ -235,7 +264,12 @@ absl::Status DeviceLoans::Put(int device, const DeviceLoan& loan) {
             "excluded.since_us, until_us = excluded.until_us"));
     put.Bind(keys_[device]).Bind(static_cast<int64_t>(loan.kind));
     put.Bind(loan.owner).Bind(loan.note).Bind(ToMicros(loan.since));
-    return put.Bind(EndMicros(loan.until)).Run();
+    RETURN_IF_ERROR(put.Bind(EndMicros(loan.until)).Run());
+    // Those that are over do not come back, whatever the clock does.
+    ASSIGN_OR_RETURN(Statement drop,
+                     db->Prepare("DELETE FROM device_loans WHERE until_us > 0 "
+                                 "AND until_us <= ?"));
+    return drop.Bind(ToMicros(clock_.WallTime())).Run();
   }));
   Publish(device, loan);
   return absl::OkStatus();
@@ -255,6 +289,9 @@ void DeviceLoans::Publish(int device, std::optional<DeviceLoan> loan) {
   {
     MutexLock lock(mutex_);
     loans_[device] = std::move(loan);
+    for (auto& other : loans_) {
+      if (other.has_value() && IsOver(*other)) other.reset();
+    }
   }
   changed_(Now());
 }

@@ -2,8 +2,9 @@
 // fenced by an admin.  The table `device_loans` of the job store, so that a
 // daemon that starts again leaves them alone, and a copy of it in memory.
 //
-// A device's row is found by the GPU's uuid, or "cpu-INDEX"; rows of GPUs that
-// the daemon does not have now stay.  A loan whose time is over is none.
+// A device's row is found by the GPU's uuid (of the second device on a GPU
+// UUID#2), or "cpu-INDEX"; rows of GPUs that the daemon does not have now stay.
+// A loan whose time is over is none.
 //
 // Thread-safe.  Changes block for one commit; readers take a copy.
 #ifndef ROUNDHOUSE_SERVER_DEVICES_DEVICE_LOANS_H_
@@ -15,6 +16,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -31,7 +33,7 @@
 namespace roundhouse {
 
 inline constexpr size_t kMaxLoanNoteBytes = 200;
-// What a member may lend a device for, counted from the loan's beginning.
+// What a member may lend a device for at a time, from the loan's beginning.
 inline constexpr absl::Duration kLongestMemberLoan = absl::Hours(8);
 
 struct DeviceLoan {
@@ -59,6 +61,9 @@ class DeviceLoans {
   static absl::StatusOr<std::unique_ptr<DeviceLoans>> Load(
       JobStore* store, std::vector<std::string> keys,
       const Clock& clock = SystemClock());
+  // The uuids of GPUs with a device that is out now.
+  static absl::StatusOr<std::set<std::string>> GpusOut(
+      JobStore* store, const Clock& clock = SystemClock());
   static std::vector<std::string> KeysOf(const std::vector<wire::Gpu>& gpus,
                                          int device_count);
 
@@ -73,9 +78,9 @@ class DeviceLoans {
   // daemon's; kFailedPrecondition where it is in another's hands.  Each answers
   // the loan as it is then, or was.
 
-  // Also changes the end and the note of a loan of his own.  `until`
-  // InfiniteFuture: as long as he may.  kInvalidArgument with the field;
-  // kResourceExhausted by the limit lent_devices.
+  // Also changes the end and the note of a loan of his own, which stay where he
+  // says none.  `until` InfiniteFuture: as long as he may.  kInvalidArgument
+  // with the field; kResourceExhausted by the limit lent_devices.
   absl::StatusOr<DeviceLoan> Lend(const Caller& caller,
                                   const LimitCheck& limits, int device,
                                   absl::Time until, const std::string& note);

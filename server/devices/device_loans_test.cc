@@ -99,6 +99,9 @@ TEST_F(DeviceLoansTest, AMemberHasItForEightHoursAtMost) {
   ASSERT_TRUE(longer.ok()) << longer.status();
   EXPECT_EQ(longer->since, loan->since);
   EXPECT_EQ(longer->note, "late");
+  const auto same = Lend(Member("anna"), 0);
+  ASSERT_TRUE(same.ok()) << same.status();
+  EXPECT_EQ(*same, *longer);
   EXPECT_EQ(Lend(Admin(), 1)->until, absl::InfiniteFuture());
 }
 
@@ -110,6 +113,9 @@ TEST_F(DeviceLoansTest, OneThatIsOverIsNone) {
   EXPECT_TRUE(
       absl::IsFailedPrecondition(loans_->Return(Member("anna"), 0).status()));
   EXPECT_TRUE(Lend(Member("anna"), 1).ok());
+  // Also when the clock is set back.
+  clock_.Advance(-absl::Minutes(5));
+  EXPECT_EQ(loans_->Now()[0], std::nullopt);
   EXPECT_TRUE(Lend(Member("otto"), 0).ok());
 }
 
@@ -171,6 +177,18 @@ TEST_F(DeviceLoansTest, ADaemonThatStartsAgainKnowsThem) {
   EXPECT_EQ(loans_->Now()[2], *loan);
 }
 
+TEST_F(DeviceLoansTest, GpusThatAreOutAreKnownBeforeDevicesAre) {
+  loans_ =
+      *DeviceLoans::Load(store_.get(), {"GPU-a", "GPU-a#2", "GPU-b"}, clock_);
+  ASSERT_TRUE(Lend(Admin(), 1).ok());
+  ASSERT_TRUE(Lend(Admin(), 2, now() + absl::Hours(1)).ok());
+  EXPECT_EQ(*DeviceLoans::GpusOut(store_.get(), clock_),
+            (std::set<std::string>{"GPU-a", "GPU-b"}));
+  clock_.Advance(absl::Hours(1));
+  EXPECT_EQ(*DeviceLoans::GpusOut(store_.get(), clock_),
+            std::set<std::string>{"GPU-a"});
+}
+
 TEST_F(DeviceLoansTest, AChangeIsTold) {
   std::vector<DeviceLoanList> told;
   loans_->OnChange([&](const DeviceLoanList& list) { told.push_back(list); });
@@ -185,8 +203,9 @@ TEST_F(DeviceLoansTest, AChangeIsTold) {
 TEST(DeviceKeysTest, AreTheDriversForGpus) {
   EXPECT_EQ(DeviceLoans::KeysOf({}, 2),
             (std::vector<std::string>{"cpu-0", "cpu-1"}));
-  EXPECT_EQ(DeviceLoans::KeysOf({{.uuid = "GPU-a"}, {.uuid = "GPU-b"}}, 2),
-            (std::vector<std::string>{"GPU-a", "GPU-b"}));
+  EXPECT_EQ(DeviceLoans::KeysOf(
+                {{.uuid = "GPU-a"}, {.uuid = "GPU-b"}, {.uuid = "GPU-a"}}, 3),
+            (std::vector<std::string>{"GPU-a", "GPU-b", "GPU-a#2"}));
 }
 
 }  // namespace

@@ -239,7 +239,10 @@ void Engine::SetSharing(const Sharing& sharing) {
 }
 
 void Engine::SetDeviceLoans(const DeviceLoanList& loans) {
-  world_.loop.PostAnswer([this, loans] { device_keeper_.SetLoans(loans); });
+  world_.loop.PostAnswer([this, loans] {
+    device_keeper_.SetLoans(loans);
+    PublishDevices();
+  });
 }
 
 void Engine::ReviveDevice(int device) {
@@ -247,6 +250,7 @@ void Engine::ReviveDevice(int device) {
     const auto id = static_cast<DeviceId>(device);
     const WorkerPool& pool = world_.pool;
     if (pool.info(pool.DeviceWorker(id)).lost) world_.pool.BringBack(id);
+    PublishDevices();
   });
 }
 

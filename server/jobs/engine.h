@@ -236,6 +236,7 @@ class Engine final : public JobEngine {
   RunnerOptions OptionsOfJob(const OpenedJob& opened, const RunningJob& run);
 
   // engine_reports.cc
+  void PublishDevices();
   void OnChanged(const std::string& id, JobState state);
   void OnFinished(const std::string& id, const JobOutcome& outcome);
   void StoreEnd(const RunningJob& run, const JobOutcome& end);

@@ -144,7 +144,8 @@ void RunningJobs::OnWorkerDown(WorkerId worker, const std::string& why) {
     recorder_.OnWorkerDown(Number(worker), MonotonicNs());
   }
   if (sampler_ != nullptr) sampler_->OnWorkerDown(worker);
-  Note(why);
+  // OnDeviceLost tells of one that was taken out.
+  if (pool_.info(worker).taken_out.empty()) Note(why);
   dispatch_.OnWorkerDown(worker);
 }
 

@@ -68,6 +68,8 @@ class DeviceReports {
 
   // Brings metrics and Infos up to date; to be called once a second.
   void Publish();
+  // Infos of the device's worker alone, when it came, went, or is to.
+  void PublishWorker(DeviceId device);
   // As of the last Publish.
   std::vector<StatusDevice> Status() const;
   // The job's share of all jobs' compute time of late, 0 to 1.
@@ -97,7 +99,6 @@ class DeviceReports {
   void PublishShares();
   // What is told of its worker.
   void SetWorker(DeviceInfo& info) const;
-  void PublishWorker(DeviceId device);
 
   const WorkerPool& pool_;
   ServerMetrics& metrics_;

@@ -131,8 +131,15 @@ void JobRunner::OnWorkerUp(WorkerId worker) {
 
 void JobRunner::FailWithoutDevices(const std::string& why) {
   const WorkerPool& pool = around_.pool;
+  bool lent = false;
   for (int i = 0; i < pool.device_count(); ++i) {
-    if (!pool.info(pool.DeviceWorker(static_cast<DeviceId>(i))).lost) return;
+    const auto device = static_cast<DeviceId>(i);
+    if (!pool.gone(device)) return;
+    lent = lent || !pool.info(pool.DeviceWorker(device)).lost;
+  }
+  if (lent) {
+    return events_.OnNote(
+        "no device is left; the job waits for one that is lent or fenced");
   }
   Fail(JobReason::kNoHealthyDevice, absl::StrCat("no device is left: ", why));
 }

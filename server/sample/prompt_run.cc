@@ -171,7 +171,9 @@ std::optional<DeviceId> PromptRun::UpDevice() const {
   const int count = pool_.device_count();
   for (int i = 0; i < count; ++i) {
     const DeviceId device = static_cast<DeviceId>((device_ + i) % count);
-    if (pool_.up(pool_.DeviceWorker(device))) return device;
+    if (pool_.up(pool_.DeviceWorker(device)) && !pool_.gone(device)) {
+      return device;
+    }
   }
   return std::nullopt;
 }
@@ -260,10 +262,12 @@ void PromptRun::OnFailed(const wire::Failed& failed) {
   End(FieldError(code, FieldReason::kDeviceMemory, "", text));
 }
 
-void PromptRun::OnLost(WorkerId, uint64_t, const std::string&) {
+void PromptRun::OnLost(WorkerId worker, uint64_t, const std::string&) {
   out_ = false;
   if (ended_.has_value()) return ReleaseIfQuiet();
-  if (++deaths_ == kMaxSampleDeaths) {
+  // One that was lent away is no death.
+  const bool died = pool_.info(worker).taken_out.empty();
+  if (died && ++deaths_ == kMaxSampleDeaths) {
     return End(absl::InternalError(absl::StrCat("the devices of a sample died ",
                                                 kMaxSampleDeaths, " times")));
   }

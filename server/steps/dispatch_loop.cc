@@ -80,15 +80,21 @@ void DispatchLoop::Stay(DeviceId device) {
   CarryOut();
 }
 
+bool DispatchLoop::IsVacant(DeviceId device) const {
+  return !pool_.up(pool_.DeviceWorker(device)) || !dispatcher_.HasSlots(device);
+}
+
 void DispatchLoop::TellVacated() {
   for (auto next = leaving_.begin(); next != leaving_.end();) {
     const auto leaves = next++;
-    const bool there = pool_.up(pool_.DeviceWorker(leaves->first));
-    if (there && dispatcher_.HasSlots(leaves->first)) continue;
+    if (!IsVacant(leaves->first)) continue;
     loop_.After(absl::ZeroDuration(), [this, device = leaves->first,
                                        here = std::weak_ptr<bool>(here_)] {
-      if (here.expired()) return;
-      if (auto told = leaving_.extract(device)) told.mapped()();
+      // It may stay, or leave anew, by now.
+      if (here.expired() || !leaving_.contains(device) || !IsVacant(device)) {
+        return;
+      }
+      leaving_.extract(device).mapped()();
     });
   }
 }

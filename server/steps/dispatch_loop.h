@@ -89,6 +89,7 @@ class DispatchLoop {
  private:
   void ExecuteOne(const Action& action, JobId job, const Enabler& by);
   void AfterActions();
+  bool IsVacant(DeviceId device) const;
   void TellVacated();
 
   EventLoop& loop_;

@@ -257,6 +257,7 @@ void ProcessPool::Deliver(WorkerId id, const wire::Message& message) {
     worker.info.h2d_bytes_per_second = hello->h2d_bytes_per_second;
     worker.info.d2h_bytes_per_second = hello->d2h_bytes_per_second;
     worker.info.up = worker.was_up = true;
+    worker.patient = false;
     if (options_.before_compute && !worker.ended) GoBeforeCompute(id);
     if (!stopping_) listener_->OnWorkerUp(id);
     return;
@@ -381,7 +382,8 @@ void ProcessPool::TellIfStopped() {
 void ProcessPool::TakeOut(DeviceId device, const std::string& why) {
   const WorkerId id = DeviceWorker(device);
   Worker& worker = At(id);
-  if (!std::exchange(worker.info.taken_out, why).empty()) return;
+  if (!worker.info.taken_out.empty()) return;
+  worker.info.taken_out = why;
   worker.info.lost = false;
   if (worker.process == nullptr) {
     loop_.After(absl::ZeroDuration(), [this, id] { TellIfOut(id); });
@@ -408,8 +410,10 @@ void ProcessPool::BringBack(DeviceId device) {
   const WorkerId id = DeviceWorker(device);
   if (!gone(device)) return;
   Worker& worker = At(id);
+  worker.patient = !worker.info.taken_out.empty();
   worker.info.taken_out.clear();
   worker.info.lost = false;
+  worker.was_up = true;  // the daemon goes on whatever its GPU is now
   worker.fruitless_deaths = 0;
   // Else it ends first.
   if (worker.process == nullptr) SpawnLater(id, absl::ZeroDuration());
@@ -417,6 +421,7 @@ void ProcessPool::BringBack(DeviceId device) {
 
 void ProcessPool::Restart(WorkerId id, const std::string& why) {
   Worker& worker = At(id);
+  if (worker.patient) return SpawnLater(id, options_.patient_delay);
   const bool device = worker.info.role == WorkerRole::kDevice;
   if (device && worker.fruitless_deaths >= kMaxFruitlessDeaths) {
     worker.info.lost = true;

@@ -4,7 +4,8 @@
 // A death is reported once the process has been reaped and its socket drained.
 // A device whose worker dies kMaxFruitlessDeaths times in a row without
 // finishing anything is lost; the host and files workers are started again and
-// again, at a bounded rate.  A device that is taken out has no process.
+// again, at a bounded rate.  A device that is taken out has no process; once
+// it is brought back, its worker is tried until it is up.
 //
 // Runs on the event loop's thread.
 #ifndef ROUNDHOUSE_SERVER_WORKERS_PROCESS_POOL_H_
@@ -61,6 +62,8 @@ struct ProcessPoolOptions {
   // Before the next start of a worker that died without having done anything,
   // from the second time on.
   absl::Duration restart_delay = absl::Seconds(1);
+  // The same of a device that was brought back and has not been up since.
+  absl::Duration patient_delay = absl::Seconds(10);
   // What a worker whose GPU is suspected (Suspect) has to show something of
   // its work within, or it is killed.
   absl::Duration suspect_limit = absl::Minutes(2);
@@ -112,7 +115,10 @@ class ProcessPool final : public WorkerPool {
     WorkerInfo info;
     bool awaited = false;  // from the nursery
     bool was_up = false;   // this process or one before it
-    bool ended = false;    // its process; what it said may still be read
+    // It was brought back, and somebody may still have its GPU's memory: it is
+    // tried until it is up, and not given up.
+    bool patient = false;
+    bool ended = false;  // its process; what it said may still be read
     std::unique_ptr<ChildProcess> process;
     std::unique_ptr<wire::Channel> channel;
     std::deque<wire::Message> unsent;

@@ -620,6 +620,26 @@ TEST_F(PoolTest, OneThatDoesNotStopIsKilledWhenItIsTakenOut) {
   EXPECT_EQ(OfDevice(), (std::vector<std::string>{"up 0", "down 0", "lost 0"}));
 }
 
+// Somebody has its memory for longer than he said.
+TEST_F(PoolTest, OneThatIsBroughtBackIsTriedUntilItIsUp) {
+  options_.patient_delay = absl::Milliseconds(1);
+  const int deaths = 2 * kMaxFruitlessDeaths;
+  options_.on_unable = [](const std::string& why) { FAIL() << why; };
+  options_.kill_at[kDeviceWorker] =
+      std::deque<std::string>(deaths, "die-at-start");
+  options_.kill_at[kDeviceWorker].push_front("unable");
+  pool_ = *ProcessPool::Create(*loop_, *arena_, options_);
+  pool_->TakeOut(kDevice, "lent to anna");
+  on_told_ = [&](const std::string& told) {
+    if (told == "lost 0") pool_->BringBack(kDevice);
+    if (told == "up 0") End();
+  };
+  ASSERT_TRUE(pool_->Start(this).ok());
+  loop_->Run();
+  EXPECT_EQ(Count("lost 0"), 1);
+  EXPECT_EQ(Count("failed 0"), deaths + 1);
+}
+
 TEST_F(PoolTest, ALostDeviceIsStartedAgainWhenItIsBroughtBack) {
   Run(std::deque<std::string>(kMaxFruitlessDeaths, "die-at-start"),
       [&](const std::string& told) {

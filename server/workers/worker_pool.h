@@ -75,8 +75,8 @@ class WorkerPool {
 
   // Takes the device out of use: its worker is asked to end, or killed where it
   // does not, and OnDeviceLost follows, with `why`.  It is not started again
-  // until BringBack.  One that is taken out gets another reason, and no more.
-  // REQUIRES: why is not empty.
+  // until BringBack.  No effect on one that is taken out.  REQUIRES: why is not
+  // empty.
   virtual void TakeOut(DeviceId device, const std::string& why) = 0;
   // Starts the worker of a device that was taken out, or lost; no effect on
   // others.

@@ -124,12 +124,15 @@ class DeviceLoansTest(unittest.TestCase):
         self.assertEqual(
             self.daemon.client("device", "lend", 0, "--for=1h").returncode, 0)
         step = self.daemon.job(job)["step"]
-        # One that begins now waits likewise, and samples do.
+        # One that begins now waits likewise.
         other = self.daemon.submit({**FULL, "max_steps": 2})
         self.assertEqual(self.daemon.job(job)["step"], step)
         self.daemon.client("device", "return", 1)
         self.await_state(1, "UP")
         self.daemon.wait(other)
+        # Samples go to a device that is there.
+        self.assertIn("abc", self.daemon.client(
+            "sample", other, "--prompt=abc", "--max-tokens=4").stdout)
         self.await_step(job, step + 1)
         self.daemon.finish(job)
         self.daemon.stop()
@@ -175,13 +178,24 @@ class DeviceLoansTest(unittest.TestCase):
         self.daemon.finish(job)
         self.daemon.stop()
 
-    def test_a_slot_that_hangs_does_not_keep_a_device(self):
-        job = self.daemon.submit({**FULL, "max_steps": MANY})
-        self.await_step(job, 1)
-        os.kill(self.daemon.worker("0"), signal.SIGSTOP)
-        self.lend(0)
-        self.daemon.finish(job)
+    def test_a_slot_that_takes_long_does_not_keep_a_device(self):
         self.daemon.stop()
+        self.daemon.start(worker_program=self.scratch.fake_worker(
+            "layer,forward_ms,recompute_ms,backward_ms\n" + "".join(
+                f"{layer},100000,{100000 if layer < 4 else 0},100000\n"
+                for layer in range(5))))
+        job = self.daemon.submit({**FULL, "max_steps": MANY})
+        harness.wait_until(lambda: any(
+            self.device(index)["job"] or
+            self.device(index)["compute_seconds"] > 0.5
+            for index in range(DEVICES)), "computation")
+        busy = [index for index in range(DEVICES)
+                if self.device(index)["compute_seconds"] > 0]
+        self.lend(busy[0])
+        self.assertIn(f"what device {busy[0]} computes takes too long",
+                      self.daemon.log_path.read_text())
+        self.assertEqual(self.daemon.job(job)["state"], "RUNNING")
+        self.daemon.kill()
 
 
 @unittest.skipUnless(os.geteuid() == 0, "only root can be several users")

@@ -73,7 +73,7 @@ def made_up(devices, jobs, queue, blocks, names="job-{}"):
             "index": d, "kind": "cpu" if d % 2 else "cuda",
             "product_name": "" if d % 2 else GPU,
             "job": names[d % len(names)],
-            "state": "lost" if d == 5 else "starting" if d == 6 else "up",
+            "state": {4: "taken out", 5: "lost", 6: "starting"}.get(d, "up"),
             "restarts": 3 if d == 6 else 0, "memory_used_bytes": 21 << 30,
             "memory_limit_bytes": 24 << 30, "bubble_ratio": 0.12,
             "compute_seconds": 0 if d == 5 else 7.6,

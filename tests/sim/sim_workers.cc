@@ -84,7 +84,8 @@ void SimWorkers::Lose(DeviceId device) {
 // An idle worker ends at once.
 void SimWorkers::TakeOut(DeviceId device, const std::string& why) {
   const WorkerId id = DeviceWorker(device);
-  if (!std::exchange(At(id).info.taken_out, why).empty()) return;
+  if (!At(id).info.taken_out.empty()) return;
+  At(id).info.taken_out = why;
   At(id).info.lost = false;
   if (!up(id)) ++At(id).life;  // nor does it start
   loop_.After(Draw(absl::ZeroDuration(), absl::Seconds(1)), [this, device, id] {

@@ -77,6 +77,9 @@ TEST_F(DeviceCallsTest, ADeviceIsFencedAndALostOneRevived) {
   EXPECT_EQ(unfence("devices/0").error_code(),
             grpc::StatusCode::FAILED_PRECONDITION);
   ASSERT_EQ(Listed(1).state(), v1::LOST);
+  const grpc::Status lost = Lend(Named<v1::LendDeviceRequest>("1"));
+  EXPECT_EQ(lost.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_TRUE(absl::StrContains(lost.error_message(), "device unfence 1"));
   ASSERT_TRUE(unfence("devices/1").ok());
   EXPECT_EQ(device_.state(), v1::STARTING);
 }
@@ -96,11 +99,13 @@ TEST_F(DeviceCallsTest, WhatIsAskedIsNamedWhereItIsWrong) {
   past.mutable_until_time()->set_seconds(1);
   auto nothing = Named<v1::LendDeviceRequest>("0");
   nothing.mutable_duration()->set_seconds(0);
+  auto centuries = Named<v1::LendDeviceRequest>("0");
+  centuries.mutable_duration()->set_seconds(253'402'300'799);
   auto far = Named<v1::LendDeviceRequest>("0");
   far.mutable_until_time()->set_seconds(int64_t{1} << 62);
   auto wordy = Named<v1::LendDeviceRequest>("0");
   wordy.set_note(std::string(kMaxLoanNoteBytes + 1, 'x'));
-  for (const auto& request : {both, past, nothing, far, wordy}) {
+  for (const auto& request : {both, past, nothing, centuries, far, wordy}) {
     EXPECT_EQ(Lend(request).error_code(), grpc::StatusCode::INVALID_ARGUMENT)
         << request.ShortDebugString();
   }

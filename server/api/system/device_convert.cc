@@ -38,8 +38,8 @@ absl::StatusOr<absl::Time> EndOf(const v1::LendDeviceRequest& request,
   }
   if (request.has_duration()) {
     const int64_t seconds = request.duration().seconds();
-    if (seconds <= 0 || seconds > kLastSecond) {
-      return Invalid("duration", "must be at least a second");
+    if (seconds <= 0 || seconds > kLastSecond - absl::ToUnixSeconds(now)) {
+      return Invalid("duration", "must be from a second to the year 9999");
     }
     return now + absl::Seconds(seconds);
   }
@@ -51,18 +51,22 @@ absl::StatusOr<absl::Time> EndOf(const v1::LendDeviceRequest& request,
   return absl::FromUnixSeconds(seconds);
 }
 
-void SetLoan(const DeviceLoan& loan, v1::Device* device) {
-  v1::DeviceLoan* const shown = device->mutable_loan();
-  shown->set_owner(loan.owner);
-  shown->set_note(loan.note);
-  *shown->mutable_since_time() = ToProto(loan.since);
-  if (loan.until != absl::InfiniteFuture()) {
-    *shown->mutable_until_time() = ToProto(loan.until);
-  }
+void SetLoan(const std::optional<DeviceLoan>& loan, v1::Device* device) {
   const bool out = device->state() == v1::FENCED;
+  if (!loan.has_value()) {
+    if (out) device->set_state(v1::STARTING);  // its worker is to start
+    return;
+  }
+  v1::DeviceLoan* const shown = device->mutable_loan();
+  shown->set_owner(loan->owner);
+  shown->set_note(loan->note);
+  *shown->mutable_since_time() = ToProto(loan->since);
+  if (loan->until != absl::InfiniteFuture()) {
+    *shown->mutable_until_time() = ToProto(loan->until);
+  }
   if (!out) {
     device->set_state(v1::LEAVING);
-  } else if (loan.kind == DeviceLoan::Kind::kLent) {
+  } else if (loan->kind == DeviceLoan::Kind::kLent) {
     device->set_state(v1::LENT);
   }
 }

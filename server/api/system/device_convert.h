@@ -4,6 +4,7 @@
 #ifndef ROUNDHOUSE_SERVER_API_SYSTEM_DEVICE_CONVERT_H_
 #define ROUNDHOUSE_SERVER_API_SYSTEM_DEVICE_CONVERT_H_
 
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -18,8 +19,8 @@ absl::StatusOr<int> DeviceNamed(const std::string& name);
 // InfiniteFuture: the request says nothing of it.
 absl::StatusOr<absl::Time> EndOf(const v1::LendDeviceRequest& request,
                                  absl::Time now);
-// Shows the loan and what it makes of the device's state.
-void SetLoan(const DeviceLoan& loan, v1::Device* device);
+// Shows the loan, if there is one, and what it makes of the device's state.
+void SetLoan(const std::optional<DeviceLoan>& loan, v1::Device* device);
 
 }  // namespace roundhouse
 

@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "base/status.h"
 #include "server/access/job_names.h"
@@ -68,7 +69,7 @@ absl::StatusOr<v1::Device> SystemService::ShowDevice(
     if (record.ok()) job = JobName(record->project, record->id);
   }
   v1::Device device = ToProto(info, job);
-  if (loans[info.index].has_value()) SetLoan(*loans[info.index], &device);
+  SetLoan(loans[info.index], &device);
   return device;
 }
 
@@ -86,6 +87,7 @@ grpc::ServerUnaryReactor* SystemService::LendDevice(
       [=, this](const Entered& entered) -> absl::Status {
         ASSIGN_OR_RETURN(const int device, DeviceNamed(request->name()));
         ASSIGN_OR_RETURN(const absl::Time until, EndOf(*request, WallTime()));
+        RETURN_IF_ERROR(CheckNotLost(device));
         RETURN_IF_ERROR(to_.loans
                             ->Lend(entered.caller, *door_.limits, device, until,
                                    request->note())
@@ -119,13 +121,25 @@ grpc::ServerUnaryReactor* SystemService::FenceDevice(
       });
 }
 
+bool SystemService::IsLost(int device) const {
+  const std::vector<DeviceInfo> infos = to_.engine->Devices();
+  return device < static_cast<int>(infos.size()) &&
+         infos[device].state == DeviceState::kLost;
+}
+
+absl::Status SystemService::CheckNotLost(int device) const {
+  if (!IsLost(device)) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("device ", device,
+                   " was given up; an admin starts it again "
+                   "with: roundhouse device unfence ",
+                   device));
+}
+
 absl::Status SystemService::Unfence(const std::string& name,
                                     v1::Device* response) {
   ASSIGN_OR_RETURN(const int device, DeviceNamed(name));
-  const std::vector<DeviceInfo> infos = to_.engine->Devices();
-  const bool there = device < static_cast<int>(infos.size());
-  if (there && infos[device].state == DeviceState::kLost &&
-      !to_.loans->Now()[device].has_value()) {
+  if (IsLost(device) && !to_.loans->Now()[device].has_value()) {
     to_.engine->ReviveDevice(device);
   } else {
     RETURN_IF_ERROR(to_.loans->Unfence(device).status());

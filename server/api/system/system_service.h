@@ -58,6 +58,9 @@ class SystemService final : public v1::SystemService::CallbackService {
                                         const DeviceLoanList& loans) const;
   // As it is now.  REQUIRES: there is one.
   absl::Status ShowDevice(int device, v1::Device* response) const;
+  bool IsLost(int device) const;
+  // A broken one is not lent, and comes back on an admin's word only.
+  absl::Status CheckNotLost(int device) const;
   absl::Status Unfence(const std::string& name, v1::Device* response);
 
   const Backends to_;
