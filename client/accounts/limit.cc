@@ -59,12 +59,13 @@ const CommandInfo& LimitCommand::info() const {
       "a limit of that kind of his own), server (all users together). Admins "
       "have\nno limits but the server's constants.\n\nLimits: "
       "calls_per_second, open_streams, queued_jobs (jobs that have not "
-      "ended),\nrunning_jobs (others wait), urgent_jobs (with priority: "
-      "urgent), disk_bytes "
-      "(checkpoints and uploads),\nbytes_in_flight (requests that are not "
-      "whole), unpacked_bytes (of an upload). Bytes\nmay be written 500GiB. "
-      "share is no\nbound: a user or project of share 2 "
-      "gets twice the device time of one of share 1.",
+      "ended),\nrunning_jobs (others wait), gpu_hours (of devices, in the last "
+      "seven days; others wait),\nhost_bytes (of host memory, of running jobs "
+      "together; others wait), urgent_jobs (with\npriority: urgent), "
+      "disk_bytes (checkpoints and uploads), bytes_in_flight (requests that\n"
+      "are not whole), unpacked_bytes (of an upload). Bytes may be written "
+      "500GiB. share is no\nbound: a user or project of share 2 gets twice "
+      "the device time of one of share 1.",
       1,
       4};
   return info;

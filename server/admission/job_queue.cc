@@ -89,6 +89,12 @@ const JobQueue::Queued* JobQueue::Find(const std::string& id) const {
   return found == jobs_.end() ? nullptr : &*found;
 }
 
+void JobQueue::SetHostBytes(const std::string& id, uint64_t bytes) {
+  for (Queued& job : jobs_) {
+    if (job.id == id) job.host_bytes = bytes;
+  }
+}
+
 void JobQueue::Remove(const std::string& id) {
   std::erase_if(jobs_, [&](const Queued& job) { return job.id == id; });
 }

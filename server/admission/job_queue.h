@@ -15,6 +15,7 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,7 @@ class JobQueue {
     absl::Time since;
     Priority priority = Priority::kNormal;
     JobOwner owner = {};
+    std::optional<uint64_t> host_bytes = {};  // that it needs, once known
   };
 
   // What an owner's project had of the devices, over its share, and what he had
@@ -61,6 +63,8 @@ class JobQueue {
   std::vector<const Queued*> InOrder(const TurnOf& turn_of, size_t most) const;
   // Null: it is not here.
   const Queued* Find(const std::string& id) const;
+  // What it needs is known now.
+  void SetHostBytes(const std::string& id, uint64_t bytes);
   void Remove(const std::string& id);
   // To where AddInOrder puts it with this priority; no effect on what is not
   // here.

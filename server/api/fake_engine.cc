@@ -42,7 +42,8 @@ absl::StatusOr<SubmitResult> FakeEngine::Submit(const SubmitRequest& request) {
                                    .project = request.project,
                                    .priority = priority,
                                    .may_be_made = [&](Database* db) {
-                                     return request.may_be_made(db, priority);
+                                     return request.may_be_made(db, priority,
+                                                                0);
                                    }}));
   return SubmitResult{std::move(job), file.warnings()};
 }

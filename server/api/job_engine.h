@@ -35,8 +35,9 @@ struct SubmitRequest {
   Caller caller;           // who asks, and whose the job is
   std::string project = kDefaultProject;
   // As NewJob::may_be_made.
-  std::function<absl::Status(Database*, Priority)> may_be_made =
-      [](Database*, Priority) { return absl::OkStatus(); };
+  std::function<absl::Status(Database*, Priority, uint64_t host_bytes)>
+      may_be_made =
+          [](Database*, Priority, uint64_t) { return absl::OkStatus(); };
   // By paths in the text: names of what was uploaded for them.
   std::map<std::string, std::string> uploaded = {};
   std::optional<Priority> priority = {};  // in place of the text's

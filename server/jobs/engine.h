@@ -13,13 +13,14 @@
 //
 // Urgent jobs start first, then those of projects and users who had least of
 // the devices for their shares, then those that have waited longest
-// (job_queue.h). Whoever has as many running jobs as he may is passed over. The
-// first of the others waits until what it needs of host memory is free and
-// fewer than max_running_jobs run, and those behind it wait with it.  One that
-// is being opened stays the first of its class: else two whose owners have
-// about the same would take turns and never be opened.  With no job running it
-// starts, and fails if its memory is not there.  One that is PAUSED with its
-// memory leaves its place to another.
+// (job_queue.h). Whoever has as many running jobs as he may, or has used up his
+// device hours or host memory, is passed over.  The first of the others waits
+// until what it needs of host memory is free and fewer than max_running_jobs
+// run, and those behind it wait with it.  One that is being opened stays the
+// first of its class: else two whose owners have about the same would take
+// turns and never be opened.  With no job running it starts, and fails if its
+// memory is not there. One that is PAUSED with its memory leaves its place to
+// another.
 //
 // What the store must know goes through one door (transitions.h).  While the
 // disk's reserve is given up no job is taken or started; reads are answered.
@@ -218,8 +219,19 @@ class Engine final : public JobEngine {
   void StartFromQueue();
   // What JobQueue asks for.
   JobQueue::TurnOf Turns() const;
-  // The first of the queue that may run by its owner's limits; null: none.
+  // The first of the queue that its owner's limits let run; null: none.
   const JobQueue::Queued* NextQueued();
+  // What running jobs have, and jobs had, of what is limited.
+  struct JobOwnersUse {
+    OwnerUse running = {};
+    OwnerUse gpu_hours = {};  // whole ones, in seven days
+    OwnerUse host_bytes = {};
+  };
+  JobOwnersUse UsedNow() const;
+  bool MayStart(const JobQueue::Queued& queued, const JobOwnersUse& used) const;
+  // Finds out what the job needs, where that is limited.  True: it is to be
+  // passed over.
+  bool NeedsTooMuch(const JobQueue::Queued& queued);
   // Whether it can be opened to its end; it is being opened.
   bool GoesOnOpening(const std::string& id);
   // Whether what the job needs of the arena is there now.

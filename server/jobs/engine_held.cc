@@ -82,7 +82,7 @@ void Engine::OnHeld(const std::string& id, const HeldReport& report) {
 absl::StatusOr<JobRecord> Engine::GoOn(RunningJob& run) {
   const JobState state = run.held()->state;
   if (state == JobState::kRunning &&
-      !MayRun(sharing_.running, run.owner(), running_.Owners())) {
+      !MayHave(sharing_.running, run.owner(), CountOf(running_.Owners()), 1)) {
     return absl::FailedPreconditionError(absl::StrCat(
         "as many jobs run as may by running_jobs of the user, the project or "
         "the server (roundhouse limit list); ",

@@ -1,4 +1,6 @@
 // Engine: how the first of the queue begins to run.
+#include <algorithm>
+#include <map>
 #include <memory>
 #include <utility>
 
@@ -67,9 +69,9 @@ JobQueue::TurnOf Engine::Turns() const {
 }
 
 const JobQueue::Queued* Engine::NextQueued() {
-  const std::vector<JobOwner> running = running_.Owners();
+  const JobOwnersUse used = UsedNow();
   const auto may = [&](const JobQueue::Queued& queued) {
-    return MayRun(sharing_.running, queued.owner, running);
+    return MayStart(queued, used);
   };
   const JobQueue::Queued* const first = queue_.First(Turns(), may);
   const JobQueue::Queued* const opening = queue_.Find(opener_.opening());
@@ -77,6 +79,50 @@ const JobQueue::Queued* Engine::NextQueued() {
                      first->priority == opening->priority && may(*opening) &&
                      GoesOnOpening(opening->id);
   return stays ? opening : first;
+}
+
+Engine::JobOwnersUse Engine::UsedNow() const {
+  constexpr double kHourNs = 3600e9;
+  JobOwnersUse used{.running = CountOf(running_.Owners()),
+                    .host_bytes = running_.HostNeeds()};
+  if (sharing_.gpu_hours.empty()) return used;
+  std::map<std::string, double> users, projects;
+  double all = 0;
+  for (const auto& [owner, ns] : usage_.recent().week_ns()) {
+    projects[owner.first] += ns;
+    users[owner.second] += ns;
+    all += ns;
+  }
+  const auto hours = [](double ns) {
+    return static_cast<int64_t>(std::min(ns / kHourNs, 9e18));
+  };
+  for (const auto& [name, ns] : projects) {
+    used.gpu_hours.projects[name] = hours(ns);
+  }
+  for (const auto& [name, ns] : users) used.gpu_hours.users[name] = hours(ns);
+  used.gpu_hours.all = hours(all);
+  return used;
+}
+
+bool Engine::MayStart(const JobQueue::Queued& queued,
+                      const JobOwnersUse& used) const {
+  const auto need = static_cast<int64_t>(queued.host_bytes.value_or(0));
+  return MayHave(sharing_.running, queued.owner, used.running, 1) &&
+         // Whole hours that are used up: less than one may be left.
+         MayHave(sharing_.gpu_hours, queued.owner, used.gpu_hours, 1) &&
+         MayHave(sharing_.host_bytes, queued.owner, used.host_bytes, need);
+}
+
+bool Engine::NeedsTooMuch(const JobQueue::Queued& queued) {
+  if (sharing_.host_bytes.empty() || queued.host_bytes.has_value()) {
+    return false;
+  }
+  const auto found = opener_.Find(queued.id);
+  if (!found.has_value() || !found->ok() || !(**found)->host.ok()) return false;
+  JobQueue::Queued known = queued;
+  known.host_bytes = (**found)->host->total();
+  queue_.SetHostBytes(known.id, *known.host_bytes);
+  return !MayStart(known, UsedNow());
 }
 
 bool Engine::GoesOnOpening(const std::string& id) {
@@ -92,6 +138,7 @@ void Engine::StartFromQueue() {
     if (next == nullptr) return;
     const JobQueue::Queued queued = *next;
     const std::string& id = queued.id;
+    if (NeedsTooMuch(queued)) continue;
     if (!MakeRoom(id)) return;
     std::optional<OpenedJob> opened = opener_.Take(id);
     if (!opened.has_value()) return;
@@ -189,7 +236,10 @@ absl::Status Engine::LoadJob(OpenedJob& opened) {
   const auto run =
       std::make_shared<RunningJob>(WorldOfJob(), job, *std::move(opened.files));
   // Without one the runner fails the job.
-  if (what.host.ok()) run->set_table_bytes(what.host->table_bytes);
+  if (what.host.ok()) {
+    run->set_table_bytes(what.host->table_bytes);
+    run->set_need_bytes(what.host->total());
+  }
   run->SetData(std::move(opened.datasets->train),
                std::move(opened.datasets->validation));
   world_.metrics.SetJobInfo(

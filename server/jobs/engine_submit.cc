@@ -67,7 +67,8 @@ absl::StatusOr<SubmitResult> Engine::Submit(const SubmitRequest& request) {
   job.project = request.project;
   job.priority = checked->spec.spec().priority;
   job.may_be_made = [&, this](Database* db) -> absl::Status {
-    RETURN_IF_ERROR(request.may_be_made(db, job.priority));
+    RETURN_IF_ERROR(request.may_be_made(
+        db, job.priority, checked->host.ok() ? checked->host->total() : 0));
     RETURN_IF_ERROR(remover_.use().CheckThere(db, job.resolved));
     if (options_.uploads == nullptr) return absl::OkStatus();
     return options_.uploads->CheckThere(db, job.resolved);

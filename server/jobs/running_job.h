@@ -92,6 +92,10 @@ class RunningJob final : public JobEvents {
   uint64_t table_bytes() const { return table_bytes_; }
   void set_table_bytes(uint64_t bytes) { table_bytes_ = bytes; }
 
+  // What it was admitted to need of the arena.
+  uint64_t need_bytes() const { return need_bytes_; }
+  void set_need_bytes(uint64_t bytes) { need_bytes_ = bytes; }
+
   // Whether devices have something to do for it, now or soon: not while it
   // loads, nor once its last step is reduced, though an evaluation may follow.
   bool has_steps() const { return has_steps_; }
@@ -153,6 +157,7 @@ class RunningJob final : public JobEvents {
   Kept kept_;
   double seconds_per_step_ = 0;  // smoothed
   uint64_t table_bytes_ = 0;
+  uint64_t need_bytes_ = 0;
   bool has_steps_ = false;
   JobTelemetry telemetry_;
   std::unique_ptr<JobRunner> runner_;  // dies first

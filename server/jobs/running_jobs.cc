@@ -71,6 +71,14 @@ std::vector<HostHolder> RunningJobs::HostHolders() const {
   return holders;
 }
 
+OwnerUse RunningJobs::HostNeeds() const {
+  OwnerUse needs;
+  for (const auto& [id, run] : jobs_) {
+    needs.Add(run->owner(), static_cast<int64_t>(run->need_bytes()));
+  }
+  return needs;
+}
+
 uint64_t RunningJobs::TableBytes() const {
   uint64_t bytes = 0;
   for (const auto& [id, run] : jobs_) bytes += run->table_bytes();

@@ -18,6 +18,7 @@
 #include "base/wire/messages.h"
 #include "server/arena/host_arena.h"
 #include "server/jobs/running_job.h"
+#include "server/limits/sharing.h"
 #include "server/loop/event_loop.h"
 #include "server/observe/device_reports.h"
 #include "server/observe/metrics.h"
@@ -61,6 +62,8 @@ class RunningJobs final : public WorkerPool::Listener {
   std::vector<JobOwner> Owners() const;
   // Who has memory, and how much of it, those that wait with it among them.
   std::vector<HostHolder> HostHolders() const;
+  // What they need of host memory, those that wait with it among them.
+  OwnerUse HostNeeds() const;
   // What they take of the arena when they load and save.
   uint64_t TableBytes() const;
   // What they have of it.

@@ -186,8 +186,11 @@ LimitCheck::MayInsertJob LimitCheck::MayAddJob(
     const Caller& caller, const std::string& project) const {
   return [this, jobs = Holding(caller, project, Limit::kQueuedJobs),
           urgent = Holding(caller, project, Limit::kUrgentJobs),
-          room = Holding(caller, project, Limit::kDiskBytes)](
-             Database* db, Priority priority) -> absl::Status {
+          room = Holding(caller, project, Limit::kDiskBytes),
+          host = HoldingHost(caller, project)](
+             Database* db, Priority priority,
+             uint64_t host_bytes) -> absl::Status {
+    RETURN_IF_ERROR(CheckHost(host, host_bytes));
     RETURN_IF_ERROR(CheckJobs(db, Limit::kQueuedJobs, jobs));
     if (priority == Priority::kUrgent) {
       RETURN_IF_ERROR(CheckJobs(db, Limit::kUrgentJobs, urgent));
@@ -201,6 +204,27 @@ LimitCheck::MayInsert LimitCheck::MayBeUrgent(
   return [urgent = Holding(caller, project, Limit::kUrgentJobs)](Database* db) {
     return CheckJobs(db, Limit::kUrgentJobs, urgent);
   };
+}
+
+LimitCheck::HoldingRows LimitCheck::HoldingHost(
+    const Caller& caller, const std::string& project) const {
+  Caller anybody = caller;
+  anybody.admin = false;
+  return Holding(anybody, project, Limit::kHostBytes);
+}
+
+absl::Status LimitCheck::CheckHost(const HoldingRows& holding, uint64_t bytes) {
+  for (const auto& [limit, counted] : holding) {
+    if (bytes <= static_cast<uint64_t>(limit.value)) continue;
+    return RequestError(
+        absl::StatusCode::kResourceExhausted, FieldReason::kQuota,
+        limit.subject,
+        absl::StrCat("host_bytes of ", limit.subject, " is ", limit.value,
+                     ", and the job needs ", bytes,
+                     " alone; an admin changes it with: roundhouse limit set ",
+                     limit.subject, " host_bytes VALUE"));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status LimitCheck::CheckJobs(Database* db, Limit name,

@@ -71,8 +71,11 @@ class LimitCheck {
   absl::Status CheckRoom(const Caller& caller, const std::string& project,
                          int64_t bytes) const;
   // For the transaction that adds a job: one more that has not ended, of
-  // whoever has room left, and who may have urgent ones if it is.
-  using MayInsertJob = std::function<absl::Status(Database*, Priority)>;
+  // whoever has room left, and who may have urgent ones if it is.  The host
+  // memory that it needs alone must be within host_bytes, of admins, too, for
+  // else it would never start.
+  using MayInsertJob =
+      std::function<absl::Status(Database*, Priority, uint64_t host_bytes)>;
   MayInsertJob MayAddJob(const Caller& caller,
                          const std::string& project) const;
   // For the transaction that makes a job of the project urgent.
@@ -104,6 +107,9 @@ class LimitCheck {
   using HoldingRows = std::vector<std::pair<LimitRows::Found, Counted>>;
   HoldingRows Holding(const Caller& caller, const std::string& project,
                       Limit limit) const;
+  HoldingRows HoldingHost(const Caller& caller,
+                          const std::string& project) const;
+  static absl::Status CheckHost(const HoldingRows& holding, uint64_t bytes);
   static absl::Status CheckJobs(Database* db, Limit name,
                                 const HoldingRows& holding);
   absl::Status CheckBytes(Database* db, const HoldingRows& holding,

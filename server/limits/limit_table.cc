@@ -46,6 +46,10 @@ constexpr LimitInfo kInfos[kLimits] = {
      "parts of the device time", false, 1},
     {Limit::kLentDevices, "lent_devices", LimitScope::kUsersAndServer, 0, kAny,
      "devices lent", false},
+    {Limit::kGpuHours, "gpu_hours", LimitScope::kUsersAndProjects, std::nullopt,
+     kAny, "hours of devices in the last seven days"},
+    {Limit::kHostBytes, "host_bytes", LimitScope::kUsersAndProjects,
+     std::nullopt, kAny, "bytes of host memory of running jobs"},
 };
 
 std::string Quoted(const std::string& text) {

@@ -49,8 +49,10 @@ enum class Limit {
   kUrgentJobs,
   kShare,
   kLentDevices,
+  kGpuHours,
+  kHostBytes,
 };
-inline constexpr int kLimits = 10;
+inline constexpr int kLimits = 12;
 
 // Which subjects, beside users and everybody, a limit may have.
 enum class LimitScope {

@@ -1,4 +1,5 @@
 // Which limit holds for whom, and what a refusal says.
+#include <limits>
 #include <map>
 #include <memory>
 #include <string>
@@ -50,7 +51,8 @@ class LimitsTest : public testing::Test {
   }
   absl::Status AddJob(const Caller& caller,
                       const std::string& project = "vision",
-                      Priority priority = Priority::kNormal) {
+                      Priority priority = Priority::kNormal,
+                      uint64_t host_bytes = 0) {
     return store_
         ->Create({.text = "t",
                   .resolved = "{}",
@@ -59,7 +61,8 @@ class LimitsTest : public testing::Test {
                   .priority = priority,
                   .may_be_made =
                       [&](Database* db) {
-                        return check_->MayAddJob(caller, project)(db, priority);
+                        return check_->MayAddJob(caller, project)(db, priority,
+                                                                  host_bytes);
                       }})
         .status();
   }
@@ -192,7 +195,8 @@ TEST_F(LimitsTest, JobsOfWhomMayRun) {
   const JobOwner anna = {"vision", "anna"}, otto = {"vision", "otto"};
   const JobOwner other = {"default", "otto"};
   const auto may = [this](const JobOwner& owner, std::vector<JobOwner> beside) {
-    return MayRun(SharingOf(*table_->rows()).running, owner, beside);
+    return MayHave(SharingOf(*table_->rows()).running, owner, CountOf(beside),
+                   1);
   };
   EXPECT_TRUE(may(anna, std::vector<JobOwner>(100, anna)));
   ASSERT_TRUE(Set("everybody", "running_jobs", 1).ok());
@@ -208,6 +212,53 @@ TEST_F(LimitsTest, JobsOfWhomMayRun) {
   EXPECT_FALSE(may(other, {anna, anna}));
   ASSERT_TRUE(Set("user:anna", "running_jobs", 0).ok());
   EXPECT_FALSE(may(anna, {}));
+}
+
+TEST_F(LimitsTest, DeviceHoursAndHostMemoryOfOwners) {
+  const JobOwner anna = {"vision", "anna"}, otto = {"vision", "otto"};
+  EXPECT_TRUE(SharingOf(*table_->rows()).gpu_hours.empty());
+  ASSERT_TRUE(Set("user:anna", "gpu_hours", 10).ok());
+  ASSERT_TRUE(Set("project:vision", "gpu_hours", 15).ok());
+  ASSERT_TRUE(Set("server", "host_bytes", 1000).ok());
+  const Sharing sharing = SharingOf(*table_->rows());
+  EXPECT_TRUE(sharing.running.empty());
+  EXPECT_FALSE(sharing.gpu_hours.empty() || sharing.host_bytes.empty());
+  OwnerUse used;
+  used.Add(anna, 9);
+  EXPECT_TRUE(MayHave(sharing.gpu_hours, anna, used, 1));
+  used.Add(anna, 1);
+  EXPECT_FALSE(MayHave(sharing.gpu_hours, anna, used, 1));
+  EXPECT_TRUE(MayHave(sharing.gpu_hours, otto, used, 1));
+  used.Add(otto, 5);
+  EXPECT_FALSE(MayHave(sharing.gpu_hours, otto, used, 1));
+  EXPECT_TRUE(MayHave(sharing.gpu_hours, {"speech", "otto"}, used, 1));
+  EXPECT_TRUE(MayHave(sharing.host_bytes, otto, used, 985));
+  EXPECT_FALSE(MayHave(sharing.host_bytes, otto, used, 986));
+  for (int i = 0; i < 2; ++i) {
+    used.Add(otto, std::numeric_limits<int64_t>::max());
+  }
+  EXPECT_EQ(used.all, std::numeric_limits<int64_t>::max());
+  EXPECT_FALSE(MayHave(sharing.host_bytes, anna, used, 0));
+}
+
+TEST_F(LimitsTest, AJobThatNeedsTooMuchAloneIsRefused) {
+  const auto add = [this](const Caller& caller, uint64_t bytes) {
+    return AddJob(caller, "vision", Priority::kNormal, bytes);
+  };
+  EXPECT_TRUE(add(Member("anna"), 1 << 20).ok());
+  ASSERT_TRUE(Set("everybody", "host_bytes", 1000).ok());
+  EXPECT_TRUE(add(Member("anna"), 1000).ok());
+  const absl::Status refused = add(Member("anna"), 1001);
+  EXPECT_TRUE(absl::IsResourceExhausted(refused));
+  EXPECT_EQ(ErrorReason(refused), FieldReason::kQuota);
+  EXPECT_EQ(refused.message(),
+            "host_bytes of everybody is 1000, and the job needs 1001 alone; an "
+            "admin changes it with: roundhouse limit set everybody host_bytes "
+            "VALUE");
+  // It would wait for ever.
+  EXPECT_FALSE(add({.principal = "uid:0", .admin = true}, 1001).ok());
+  ASSERT_TRUE(Set("user:anna", "host_bytes", 2000).ok());
+  EXPECT_TRUE(add(Member("anna"), 1001).ok());
 }
 
 TEST_F(LimitsTest, UrgentJobsAreARight) {

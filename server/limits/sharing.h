@@ -1,5 +1,5 @@
 // What the table says of how jobs share the server, as the engine takes it:
-// weights of device time, and how many may run.
+// weights of device time, and what may be had at a time.
 //
 // Pure values; thread-safe.
 #ifndef ROUNDHOUSE_SERVER_LIMITS_SHARING_H_
@@ -16,24 +16,41 @@
 
 namespace roundhouse {
 
-// How many jobs may run at a time; who has no number has no bound.
-struct RunningLimits {
+// What owners may have of something; who has no number has no bound.
+struct OwnerLimits {
   std::map<std::string, int64_t> users = {};
   std::map<std::string, int64_t> projects = {};
   std::optional<int64_t> other_users;  // of each who is not among `users`
   std::optional<int64_t> all;
+
+  bool empty() const;
 };
 
+// They hold for admins, too.
 struct Sharing {
   ShareWeights weights = {};
-  RunningLimits running = {};
+  OwnerLimits running = {};     // jobs
+  OwnerLimits gpu_hours = {};   // of the last seven days
+  OwnerLimits host_bytes = {};  // that running jobs need
 };
 
 Sharing SharingOf(const LimitRows& rows);
 
-// Whether a job of `owner` may run beside those of `running`.
-bool MayRun(const RunningLimits& limits, const JobOwner& owner,
-            const std::vector<JobOwner>& running);
+// What owners have of it.
+struct OwnerUse {
+  std::map<std::string, int64_t> users = {};
+  std::map<std::string, int64_t> projects = {};
+  int64_t all = 0;
+
+  // REQUIRES: amount >= 0.  Sums stay where they would be too large.
+  void Add(const JobOwner& owner, int64_t amount);
+};
+// One for each.
+OwnerUse CountOf(const std::vector<JobOwner>& owners);
+
+// Whether `owner` may have `more` beside what there is.
+bool MayHave(const OwnerLimits& limits, const JobOwner& owner,
+             const OwnerUse& used, int64_t more);
 
 }  // namespace roundhouse
 

@@ -20,6 +20,21 @@ void RecentUse::Add(const JobOwner& owner, int64_t hour, int64_t device_ns) {
       static_cast<double>(device_ns);
   projects_[owner.project] += counts;
   users_[{owner.project, owner.user}] += counts;
+  const auto ns = static_cast<double>(device_ns);
+  hours_[hour][{owner.project, owner.user}] += ns;
+  week_ns_[{owner.project, owner.user}] += ns;
+}
+
+bool RecentUse::GoTo(int64_t hour) {
+  const size_t gone = std::erase_if(hours_, [hour](const auto& entry) {
+    return entry.first <= hour - kHalfLifeHours;
+  });
+  if (gone == 0) return false;
+  week_ns_.clear();
+  for (const auto& [past, used] : hours_) {
+    for (const auto& [owner, ns] : used) week_ns_[owner] += ns;
+  }
+  return true;
 }
 
 double RecentUse::OfProject(const std::string& project) const {

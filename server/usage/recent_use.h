@@ -6,6 +6,8 @@
 // All of it grows old at the same rate, which changes no comparison.  So sums
 // only rise, and only by what is added: whoever uses nothing keeps his place.
 //
+// Beside that it has what each used in the last seven days, hour by hour.
+//
 // Pure; thread-compatible.
 #ifndef ROUNDHOUSE_SERVER_USAGE_RECENT_USE_H_
 #define ROUNDHOUSE_SERVER_USAGE_RECENT_USE_H_
@@ -32,10 +34,19 @@ class RecentUse {
   // In that project.
   double OfUser(const JobOwner& owner) const;
 
+  // Nanoseconds in the hour of the last GoTo and the 167 before it, by project
+  // and user.
+  using Week = std::map<std::pair<std::string, std::string>, double>;
+  const Week& week_ns() const { return week_ns_; }
+  // It is this hour now.  True: what was used before is gone from the week.
+  bool GoTo(int64_t hour);
+
  private:
   std::optional<int64_t> first_hour_;  // device time counts once there
   std::map<std::string, double> projects_;
   std::map<std::pair<std::string, std::string>, double> users_;
+  std::map<int64_t, Week> hours_;  // that the week has
+  Week week_ns_;                   // their sum
 };
 
 }  // namespace roundhouse

@@ -25,6 +25,27 @@ TEST(RecentUseTest, HalfAsMuchAfterSevenDays) {
   EXPECT_EQ(use.OfProject("speech"), 0);
 }
 
+TEST(RecentUseTest, AWeekHasItsHours) {
+  RecentUse use;
+  use.Add(kAnna, 1000, 8);
+  use.Add(kAnna, 1001, 4);
+  use.Add(kOtto, 1167, 2);
+  const auto week = [&use](const JobOwner& owner) {
+    const auto found = use.week_ns().find({owner.project, owner.user});
+    return found == use.week_ns().end() ? 0 : found->second;
+  };
+  EXPECT_FALSE(use.GoTo(1167));
+  EXPECT_EQ(week(kAnna), 12);
+  EXPECT_TRUE(use.GoTo(1168));
+  EXPECT_EQ(week(kAnna), 4);
+  EXPECT_FALSE(use.GoTo(1160));
+  EXPECT_TRUE(use.GoTo(1169));
+  EXPECT_EQ(week(kAnna), 0);
+  EXPECT_EQ(week(kOtto), 2);
+  EXPECT_TRUE(use.GoTo(5000));
+  EXPECT_TRUE(use.week_ns().empty());
+}
+
 TEST(RecentUseTest, AnyClockWillDo) {
   RecentUse use;
   use.Add(kAnna, 0, 1);

@@ -38,12 +38,14 @@ UsageAmount UsageBook::Used::amount() const {
 absl::Status UsageBook::Load() {
   ASSIGN_OR_RETURN(part_, NextUsagePart(store_));
   const int64_t now = HourOf(loop_.clock().WallTime());
-  return ReadUsage(store_, 0,
-                   [&](const UsageKey& key, const UsageAmount& amount) {
-                     // Nothing is newer than now, whatever the clock said then.
-                     recent_.Add({key.project, key.user},
-                                 std::min(key.hour, now), amount.device_ns);
-                   });
+  RETURN_IF_ERROR(
+      ReadUsage(store_, 0, [&](const UsageKey& key, const UsageAmount& amount) {
+        // Nothing is newer than now, whatever the clock said then.
+        recent_.Add({key.project, key.user}, std::min(key.hour, now),
+                    amount.device_ns);
+      }));
+  recent_.GoTo(now);
+  return absl::OkStatus();
 }
 
 UsageBook::Used& UsageBook::Now(const JobOwner& owner,
@@ -64,7 +66,7 @@ void UsageBook::AddDevice(const DeviceCharge& charge) {
   recent_.Add(charge.owner, hour_, std::max<int64_t>(0, charge.device_ns));
 }
 
-void UsageBook::Tick(const std::vector<HostHolder>& holders) {
+bool UsageBook::Tick(const std::vector<HostHolder>& holders) {
   const int64_t now_ns = loop_.clock().MonotonicNs();
   const double seconds = absl::ToDoubleSeconds(
       absl::Nanoseconds(now_ns - std::exchange(ticked_ns_, now_ns)));
@@ -73,9 +75,11 @@ void UsageBook::Tick(const std::vector<HostHolder>& holders) {
     Now(holder.owner, holder.job).host_mib_seconds +=
         static_cast<double>(holder.bytes) / kMib * seconds;
   }
-  if (now_ns - flushed_ns_ < absl::ToInt64Nanoseconds(kUsageInterval)) return;
-  flushed_ns_ = now_ns;
-  Flush();
+  if (now_ns - flushed_ns_ >= absl::ToInt64Nanoseconds(kUsageInterval)) {
+    flushed_ns_ = now_ns;
+    Flush();
+  }
+  return recent_.GoTo(HourOf(loop_.clock().WallTime()));
 }
 
 void UsageBook::Flush() {

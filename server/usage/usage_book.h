@@ -56,7 +56,8 @@ class UsageBook {
 
   void AddDevice(const DeviceCharge& charge);
   // They held their bytes since the last call.  Writes when it is time to.
-  void Tick(const std::vector<HostHolder>& holders);
+  // True: somebody has used less in the last seven days than before the call.
+  bool Tick(const std::vector<HostHolder>& holders);
   // Writes what is not written.
   void Flush();
 

@@ -251,6 +251,53 @@ TEST_F(SharesTest, NobodyWaitsForEver) {
   EXPECT_LE(std::abs(turns["ann"] - turns["bob"]), 1);
 }
 
+// Who has used his hours of a week up waits until the first of them is over.
+TEST_F(SharesTest, DeviceHoursComeBackByThemselves) {
+  StartServer(1, 1);
+  const UsageKey then = {.hour = HourOf(server_->now()) - kHalfLifeHours + 1,
+                         .project = kDefaultProject,
+                         .user = "ann"};
+  constexpr int64_t kTwoHoursNs = int64_t{7'200} * 1'000'000'000;
+  ASSERT_TRUE(WriteUsage(server_->store(), {{then, {kTwoHoursNs, 0}}}).ok());
+  server_->Crash();
+  server_->Start();
+  server_->engine().SetSharing({.gpu_hours = {.other_users = 2}});
+  Submit("ann");
+  Submit("bob");
+  EXPECT_EQ(Running(), 2u);
+  ASSERT_TRUE(Cancel(2).ok());
+  EXPECT_EQ(Running(), 0u);
+  const absl::Time next = absl::FromUnixSeconds(
+      (HourOf(server_->now()) + 1) * absl::ToInt64Seconds(absl::Hours(1)));
+  Pass(next - server_->now() - absl::Seconds(10));
+  EXPECT_EQ(Running(), 0u);
+  Pass(absl::Seconds(10));
+  EXPECT_EQ(Running(), 1u);
+}
+
+// One of hers runs at a time, and another's beside it.
+TEST_F(SharesTest, JobsOfAUserHoldAsMuchHostMemoryAsHeMay) {
+  StartServer(1, 1);
+  const uint64_t before = server_->arena().used_bytes();
+  Submit("ann");
+  EXPECT_EQ(Running(), 1u);
+  const uint64_t held = server_->arena().used_bytes() - before;
+  // What it needs is more by the tables of loads.
+  server_->engine().SetSharing(
+      {.host_bytes = {.other_users = static_cast<int64_t>(held * 19 / 10)}});
+  Submit("ann");
+  Submit("bob");
+  Pass(absl::Seconds(5));
+  const auto state = [this](const std::string& id) {
+    return server_->store().Get(id)->state;
+  };
+  EXPECT_EQ(state("job-2"), JobState::kQueued);
+  EXPECT_EQ(state("job-3"), JobState::kRunning);
+  ASSERT_TRUE(Cancel(1).ok());
+  Pass(absl::Seconds(5));
+  EXPECT_EQ(state("job-2"), JobState::kRunning);
+}
+
 // What is booked for each user is what workers computed for him, but for slots
 // whose job was gone; a daemon that is killed loses a minute of each device.
 TEST_F(SharesTest, AccountsSayWhatDevicesComputed) {
