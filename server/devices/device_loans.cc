@@ -265,7 +265,7 @@ absl::Status DeviceLoans::Put(int device, const DeviceLoan& loan) {
     put.Bind(keys_[device]).Bind(static_cast<int64_t>(loan.kind));
     put.Bind(loan.owner).Bind(loan.note).Bind(ToMicros(loan.since));
     RETURN_IF_ERROR(put.Bind(EndMicros(loan.until)).Run());
-    // Those that are over do not come back, whatever the clock does.
+    // What is over does not come back, whatever the clock does.
     ASSIGN_OR_RETURN(Statement drop,
                      db->Prepare("DELETE FROM device_loans WHERE until_us > 0 "
                                  "AND until_us <= ?"));
