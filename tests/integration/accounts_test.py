@@ -126,9 +126,9 @@ class AccountsTest(unittest.TestCase):
         job = self.ok(self.submit(MARY, max_steps=1_000_000)).strip()
         change = ("priority", job, "urgent")
         self.denied(self.client(OTTO, *change), "mary's: its owner")
-        for words in (change, ("submit", "-f", self.scratch.folder /
-                               f"{MARY}.json", "--priority=urgent")):
-            done = self.client(MARY, *words)
+        for done in (self.client(MARY, *change),
+                     self.submit(MARY, "--priority=urgent",
+                                 output_name="more")):
             self.assertEqual(done.returncode, 7, done.stderr)
             self.assertIn("limit set user:mary urgent_jobs", done.stderr)
         self.daemon.client("limit", "set", "user:mary", "urgent_jobs", "1")
