@@ -255,7 +255,8 @@ TEST_F(ApiLimitsTest, LimitsAreSetListedAndRemoved) {
       "everybody open_streams 100 built in\n"
       "everybody bytes_in_flight 8388608 built in\n"
       "everybody urgent_jobs 0 built in\n"
-      "everybody share 1 built in\n";
+      "everybody share 1 built in\n"
+      "everybody lent_devices 0 built in\n";
   EXPECT_EQ(list(), constants);
   MustCreate();
   ASSERT_TRUE(set("project:default", "queued_jobs", 1).ok());
