@@ -11,7 +11,6 @@ import os
 import pathlib
 import random
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -132,7 +131,7 @@ class DeviceLoansTest(unittest.TestCase):
         self.daemon.wait(other)
         # Samples go to a device that is there.
         self.assertIn("abc", self.daemon.client(
-            "sample", other, "--prompt=abc", "--max-tokens=4").stdout)
+            "sample", other, "--prompt=abc", "--max-new-tokens=4").stdout)
         self.await_step(job, step + 1)
         self.daemon.finish(job)
         self.daemon.stop()
@@ -185,14 +184,20 @@ class DeviceLoansTest(unittest.TestCase):
                 f"{layer},100000,{100000 if layer < 4 else 0},100000\n"
                 for layer in range(5))))
         job = self.daemon.submit({**FULL, "max_steps": MANY})
-        harness.wait_until(lambda: any(
-            self.device(index)["job"] or
-            self.device(index)["compute_seconds"] > 0.5
-            for index in range(DEVICES)), "computation")
-        busy = [index for index in range(DEVICES)
-                if self.device(index)["compute_seconds"] > 0]
-        self.lend(busy[0])
-        self.assertIn(f"what device {busy[0]} computes takes too long",
+        harness.wait_until(lambda: self.daemon.job(job)["state"] == "RUNNING",
+                           "RUNNING")
+
+        def computes():
+            # Only what is not computed is counted before a slot's end.
+            waited = [self.device(0)[f"{state}_seconds"]
+                      for state in ("bubble", "idle")]
+            time.sleep(2.5)
+            return waited == [self.device(0)[f"{state}_seconds"]
+                              for state in ("bubble", "idle")]
+
+        harness.wait_until(computes, "a slot")
+        self.lend(0)
+        self.assertIn("what device 0 computes takes too long",
                       self.daemon.log_path.read_text())
         self.assertEqual(self.daemon.job(job)["state"], "RUNNING")
         self.daemon.kill()

@@ -203,7 +203,8 @@ class MadeUpTest(PageTest):
         self.assertIn(f"Device 0 \u00b7 {GPU}", found["devices"][0])
         self.assertIn("Device 1 \u00b7 cpu", found["devices"][1])
         self.assertIn("\u2715 lost", found["devices"][5])
-        self.assertRegex(found["devices"][5], r"Given up\s+100\s%")
+        self.assertRegex(found["devices"][5], r"Out of use\s+100\s%")
+        self.assertIn("lent or fenced", found["devices"][4])
         self.assertIn("\u25cc starting", found["devices"][6])
         self.assertRegex(found["devices"][6], r"Worker restarts\s+3")
         self.assertRegex(found["devices"][0],

@@ -35,7 +35,8 @@ JOB_FIELDS = ("dataset", "validation_dataset", "model_name_or_path",
 CALL_SECONDS = 20
 # What belongs to admins is refused to both, and looked at here alone.
 ADMINS = {"ListUsers", "SetUser", "RemoveUser", "AddProject", "RemoveProject",
-          "SetLimit", "RemoveLimit", "ListAudit"}
+          "SetLimit", "RemoveLimit", "ListAudit", "FenceDevice",
+          "UnfenceDevice"}
 # Whether such a name is free is everybody's to know, since all outputs lie in
 # one folder.
 SHARED = {("ExportCheckpoint", "output"),
@@ -236,6 +237,8 @@ class StrangersTest(unittest.TestCase):
             "CreateFineTuningJob": {"text": json.dumps(SPEC),
                                     "validateOnly": True},
             "WatchFineTuningJobs": {"untilFinal": True},
+            "UpdateFineTuningJob": {"priority": "NORMAL"},
+            "LendDevice": {"name": "0"}, "ReturnDevice": {"name": "0"},
             "TraceFineTuningJob": {"steps": 1},
             "Sample": {"model": "model", "prompts": ["one"],
                        "maxNewTokens": 1},
