@@ -1,7 +1,8 @@
 """Devices that are lent, fenced and lost while jobs run: the memory of one that
 is lent is free, jobs go on with the others to the same bits, and it comes back.
 
-ROUNDHOUSE_LOANS: how many loans one job lives through (8; 200 were run once).
+ROUNDHOUSE_LOANS: how many loans two jobs live through, as long as they run (8;
+docs/reliability.md has the count with 200).
 ROUNDHOUSE_SEED: which.
 """
 
