@@ -338,7 +338,9 @@ TEST_F(UrgentTest, AJobThatBecomesUrgentIsNext) {
   // One that is sent again has it, too.
   dispatcher_.DeviceDown(DeviceId{0});
   dispatcher_.DeviceUp(DeviceId{0});
-  for (const RunSlotAction& slot : TakeSlots(dispatcher_)[kOther]) {
+  auto again = TakeSlots(dispatcher_);
+  ASSERT_FALSE(again[kOther].empty());
+  for (const RunSlotAction& slot : again[kOther]) {
     EXPECT_LT(slot.turn, sent[kJob].front().turn);
   }
   // What it has is still urgent; what comes is not.
