@@ -127,16 +127,14 @@ class JobSteps {
 
   // --- of its slots; nothing, and no effect: it is not one of this job's that
   // is out
+  bool SlotStarted(SlotId slot);  // its device computes it
   std::optional<SlotCost> SlotDone(SlotId slot, int64_t compute_ns);
   bool SlotWithdrawn(SlotId slot);
   bool ContributionDown(SlotId slot, int unit);
 
   // --- of the workers
-  // Its device computes it.  False: as for SlotDone.
-  bool SlotStarted(SlotId slot);
-  void SendAgain(SlotId slot);  // its device is up again
-  // Its device is told, if it has it.
-  void SetTurn(SlotId slot, uint64_t turn);
+  void SendAgain(SlotId slot);               // its device is up again
+  void SetTurn(SlotId slot, uint64_t turn);  // its device is told
   // Its device's worker died; it will come back.
   void WorkerDied(SlotId slot);
   // The device gets none of its slots any more.  Those that it has are placed

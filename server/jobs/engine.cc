@@ -241,7 +241,7 @@ void Engine::SetSharing(const Sharing& sharing) {
 void Engine::SetDeviceLoans(const DeviceLoanList& loans) {
   world_.loop.PostAnswer([this, loans] {
     device_keeper_.SetLoans(loans);
-    PublishDevices();
+    running_.devices().PublishWorkers();
   });
 }
 
@@ -250,7 +250,7 @@ void Engine::ReviveDevice(int device) {
     const auto id = static_cast<DeviceId>(device);
     const WorkerPool& pool = world_.pool;
     if (pool.info(pool.DeviceWorker(id)).lost) world_.pool.BringBack(id);
-    PublishDevices();
+    running_.devices().PublishWorkers();
   });
 }
 

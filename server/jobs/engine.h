@@ -222,13 +222,7 @@ class Engine final : public JobEngine {
   // The first of the queue that its owner's limits let run; null: none.
   const JobQueue::Queued* NextQueued();
   // What running jobs have, and jobs had, of what is limited.
-  struct JobOwnersUse {
-    OwnerUse running = {};
-    OwnerUse gpu_hours = {};  // whole ones, in seven days
-    OwnerUse host_bytes = {};
-  };
-  JobOwnersUse UsedNow() const;
-  bool MayStart(const JobQueue::Queued& queued, const JobOwnersUse& used) const;
+  SharedUse UsedNow() const;
   // Finds out what the job needs, where that is limited.  True: it is to be
   // passed over.
   bool NeedsTooMuch(const JobQueue::Queued& queued);
@@ -248,7 +242,6 @@ class Engine final : public JobEngine {
   RunnerOptions OptionsOfJob(const OpenedJob& opened, const RunningJob& run);
 
   // engine_reports.cc
-  void PublishDevices();
   void OnChanged(const std::string& id, JobState state);
   void OnFinished(const std::string& id, const JobOutcome& outcome);
   void StoreEnd(const RunningJob& run, const JobOutcome& end);

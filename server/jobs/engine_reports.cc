@@ -110,15 +110,8 @@ void Engine::UpdateCounts() {
   if (counts.ok()) world_.metrics.SetJobs(*counts);
 }
 
-void Engine::PublishDevices() {
-  for (int i = 0; i < world_.pool.device_count(); ++i) {
-    running_.devices().PublishWorker(static_cast<DeviceId>(i));
-  }
-}
-
 void Engine::Tick() {
   device_keeper_.Look();
-  PublishDevices();
   running_.devices().Publish();
   running_.recorder().Tick();
   status_.SetHostUsed(world_.arena.used_bytes());

@@ -20,6 +20,24 @@ namespace {
 // What rounding each of a job's allocations up to pages may add.
 constexpr uint64_t kRoundingBytes = 64 << 10;
 
+// Whole hours of devices, by user, project and all.
+OwnerUse HoursOf(const RecentUse::Week& week) {
+  std::map<std::string, double> users, projects;
+  double all = 0;
+  for (const auto& [owner, ns] : week) {
+    projects[owner.first] += ns;
+    users[owner.second] += ns;
+    all += ns;
+  }
+  const auto hours = [](double ns) {
+    return static_cast<int64_t>(std::min(ns / 3600e9, 9e18));
+  };
+  OwnerUse used{.all = hours(all)};
+  for (const auto& [name, ns] : users) used.users[name] = hours(ns);
+  for (const auto& [name, ns] : projects) used.projects[name] = hours(ns);
+  return used;
+}
+
 }  // namespace
 
 void Engine::Forget(const std::string& id) {
@@ -69,9 +87,9 @@ JobQueue::TurnOf Engine::Turns() const {
 }
 
 const JobQueue::Queued* Engine::NextQueued() {
-  const JobOwnersUse used = UsedNow();
-  const auto may = [&](const JobQueue::Queued& queued) {
-    return MayStart(queued, used);
+  const auto may = [this, used = UsedNow()](const JobQueue::Queued& queued) {
+    return MayStart(sharing_, queued.owner, used,
+                    queued.host_bytes.value_or(0));
   };
   const JobQueue::Queued* const first = queue_.First(Turns(), may);
   const JobQueue::Queued* const opening = queue_.Find(opener_.opening());
@@ -81,36 +99,13 @@ const JobQueue::Queued* Engine::NextQueued() {
   return stays ? opening : first;
 }
 
-Engine::JobOwnersUse Engine::UsedNow() const {
-  constexpr double kHourNs = 3600e9;
-  JobOwnersUse used{.running = CountOf(running_.Owners()),
-                    .host_bytes = running_.HostNeeds()};
-  if (sharing_.gpu_hours.empty()) return used;
-  std::map<std::string, double> users, projects;
-  double all = 0;
-  for (const auto& [owner, ns] : usage_.recent().week_ns()) {
-    projects[owner.first] += ns;
-    users[owner.second] += ns;
-    all += ns;
+SharedUse Engine::UsedNow() const {
+  SharedUse used{.running = CountOf(running_.Owners()),
+                 .host_bytes = running_.HostNeeds()};
+  if (!sharing_.gpu_hours.empty()) {
+    used.gpu_hours = HoursOf(usage_.recent().week_ns());
   }
-  const auto hours = [](double ns) {
-    return static_cast<int64_t>(std::min(ns / kHourNs, 9e18));
-  };
-  for (const auto& [name, ns] : projects) {
-    used.gpu_hours.projects[name] = hours(ns);
-  }
-  for (const auto& [name, ns] : users) used.gpu_hours.users[name] = hours(ns);
-  used.gpu_hours.all = hours(all);
   return used;
-}
-
-bool Engine::MayStart(const JobQueue::Queued& queued,
-                      const JobOwnersUse& used) const {
-  const auto need = static_cast<int64_t>(queued.host_bytes.value_or(0));
-  return MayHave(sharing_.running, queued.owner, used.running, 1) &&
-         // Whole hours that are used up: less than one may be left.
-         MayHave(sharing_.gpu_hours, queued.owner, used.gpu_hours, 1) &&
-         MayHave(sharing_.host_bytes, queued.owner, used.host_bytes, need);
 }
 
 bool Engine::NeedsTooMuch(const JobQueue::Queued& queued) {
@@ -119,10 +114,9 @@ bool Engine::NeedsTooMuch(const JobQueue::Queued& queued) {
   }
   const auto found = opener_.Find(queued.id);
   if (!found.has_value() || !found->ok() || !(**found)->host.ok()) return false;
-  JobQueue::Queued known = queued;
-  known.host_bytes = (**found)->host->total();
-  queue_.SetHostBytes(known.id, *known.host_bytes);
-  return !MayStart(known, UsedNow());
+  const uint64_t bytes = (**found)->host->total();
+  queue_.SetHostBytes(queued.id, bytes);
+  return !MayStart(sharing_, queued.owner, UsedNow(), bytes);
 }
 
 bool Engine::GoesOnOpening(const std::string& id) {

@@ -68,7 +68,7 @@ LimitCheck::HoldingRows LimitCheck::Holding(const Caller& caller,
                                             const std::string& project,
                                             Limit limit) const {
   HoldingRows holding;
-  if (caller.admin) return holding;
+  if (caller.admin && !InfoOf(limit).for_admins) return holding;
   const auto rows = table_->rows();
   if (const auto own = rows->OfUser(caller.user, limit); own.has_value()) {
     holding.push_back({*own, {.owner = caller.owner()}});
@@ -187,7 +187,7 @@ LimitCheck::MayInsertJob LimitCheck::MayAddJob(
   return [this, jobs = Holding(caller, project, Limit::kQueuedJobs),
           urgent = Holding(caller, project, Limit::kUrgentJobs),
           room = Holding(caller, project, Limit::kDiskBytes),
-          host = HoldingHost(caller, project)](
+          host = Holding(caller, project, Limit::kHostBytes)](
              Database* db, Priority priority,
              uint64_t host_bytes) -> absl::Status {
     RETURN_IF_ERROR(CheckHost(host, host_bytes));
@@ -199,18 +199,11 @@ LimitCheck::MayInsertJob LimitCheck::MayAddJob(
   };
 }
 
-LimitCheck::MayInsert LimitCheck::MayBeUrgent(
-    const Caller& caller, const std::string& project) const {
+MayWrite LimitCheck::MayBeUrgent(const Caller& caller,
+                                 const std::string& project) const {
   return [urgent = Holding(caller, project, Limit::kUrgentJobs)](Database* db) {
     return CheckJobs(db, Limit::kUrgentJobs, urgent);
   };
-}
-
-LimitCheck::HoldingRows LimitCheck::HoldingHost(
-    const Caller& caller, const std::string& project) const {
-  Caller anybody = caller;
-  anybody.admin = false;
-  return Holding(anybody, project, Limit::kHostBytes);
 }
 
 absl::Status LimitCheck::CheckHost(const HoldingRows& holding, uint64_t bytes) {

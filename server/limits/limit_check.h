@@ -49,7 +49,6 @@ class LimitCheck {
   // Bytes beside those of checkpoints, as uploads are; may read the database.
   using OtherBytes =
       std::function<absl::StatusOr<int64_t>(Database*, const Counted&)>;
-  using MayInsert = std::function<absl::Status(Database*)>;
 
   // Both outlive it.
   LimitCheck(const LimitTable* table, const JobStore* store,
@@ -79,7 +78,7 @@ class LimitCheck {
   MayInsertJob MayAddJob(const Caller& caller,
                          const std::string& project) const;
   // For the transaction that makes a job of the project urgent.
-  MayInsert MayBeUrgent(const Caller& caller, const std::string& project) const;
+  MayWrite MayBeUrgent(const Caller& caller, const std::string& project) const;
   // One more of what `used` counts, of an owner or, of "", of all.
   absl::Status CheckCount(
       const Caller& caller, Limit limit,
@@ -107,8 +106,6 @@ class LimitCheck {
   using HoldingRows = std::vector<std::pair<LimitRows::Found, Counted>>;
   HoldingRows Holding(const Caller& caller, const std::string& project,
                       Limit limit) const;
-  HoldingRows HoldingHost(const Caller& caller,
-                          const std::string& project) const;
   static absl::Status CheckHost(const HoldingRows& holding, uint64_t bytes);
   static absl::Status CheckJobs(Database* db, Limit name,
                                 const HoldingRows& holding);

@@ -39,17 +39,17 @@ constexpr LimitInfo kInfos[kLimits] = {
     {Limit::kUnpackedBytes, "unpacked_bytes", LimitScope::kUsers, std::nullopt,
      kAny, "bytes of one upload once unpacked"},
     {Limit::kRunningJobs, "running_jobs", LimitScope::kUsersAndProjects,
-     std::nullopt, kAny, "jobs that run"},
+     std::nullopt, kAny, "jobs that run", true, 0, true},
     {Limit::kUrgentJobs, "urgent_jobs", LimitScope::kUsersAndProjects, 0, kAny,
      "urgent jobs that have not ended", false},
     {Limit::kShare, "share", LimitScope::kShares, 1, kMostShare,
-     "parts of the device time", false, 1},
+     "parts of the device time", false, 1, true},
     {Limit::kLentDevices, "lent_devices", LimitScope::kUsersAndServer, 0, kAny,
      "devices lent", false},
     {Limit::kGpuHours, "gpu_hours", LimitScope::kUsersAndProjects, std::nullopt,
-     kAny, "hours of devices in the last seven days"},
+     kAny, "hours of devices in the last seven days", true, 0, true},
     {Limit::kHostBytes, "host_bytes", LimitScope::kUsersAndProjects,
-     std::nullopt, kAny, "bytes of host memory of running jobs"},
+     std::nullopt, kAny, "bytes of host memory of running jobs", true, 0, true},
 };
 
 std::string Quoted(const std::string& text) {

@@ -10,7 +10,8 @@
 //
 // Each limit that has a row for what is asked must hold; of a user's own row
 // and everybody's, his own.  Without a row the named constants hold alone, and
-// for admins always.  Without accounts everybody is an admin.
+// for admins always (but LimitInfo::for_admins).  Without accounts everybody is
+// an admin.
 //
 // Thread-safe.  Changes block for one commit; readers take a snapshot.
 #ifndef ROUNDHOUSE_SERVER_LIMITS_LIMIT_TABLE_H_
@@ -72,7 +73,8 @@ struct LimitInfo {
   const char* meaning;  // "jobs that have not ended"
   // The constant holds whatever rows say; else a row counts in its place.
   bool always_holds = true;
-  int64_t least = 0;  // no row has less
+  int64_t least = 0;        // no row has less
+  bool for_admins = false;  // rows hold for them, too
 };
 // A share is no bound: it is the weight with which device time is shared, from
 // 1 to this, and holds for admins, too.

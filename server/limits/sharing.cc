@@ -1,7 +1,6 @@
 #include "server/limits/sharing.h"
 
-#include <algorithm>
-#include <limits>
+#include "base/saturating_add.h"
 
 namespace roundhouse {
 namespace {
@@ -46,10 +45,6 @@ int64_t Of(const std::map<std::string, int64_t>& used,
   return found == used.end() ? 0 : found->second;
 }
 
-void AddTo(int64_t& sum, int64_t amount) {
-  sum += std::min(amount, std::numeric_limits<int64_t>::max() - sum);
-}
-
 }  // namespace
 
 bool OwnerLimits::empty() const {
@@ -77,9 +72,10 @@ Sharing SharingOf(const LimitRows& rows) {
 }
 
 void OwnerUse::Add(const JobOwner& owner, int64_t amount) {
-  AddTo(users[owner.user], amount);
-  AddTo(projects[owner.project], amount);
-  AddTo(all, amount);
+  for (int64_t* const sum :
+       {&users[owner.user], &projects[owner.project], &all}) {
+    *sum = SaturatingAdd(*sum, amount);
+  }
 }
 
 OwnerUse CountOf(const std::vector<JobOwner>& owners) {
@@ -98,6 +94,15 @@ bool MayHave(const OwnerLimits& limits, const JobOwner& owner,
                 Of(used.projects, owner.project)) &&
          within(LimitOf(limits.users, owner.user, limits.other_users),
                 Of(used.users, owner.user));
+}
+
+bool MayStart(const Sharing& sharing, const JobOwner& owner,
+              const SharedUse& used, uint64_t host_bytes) {
+  return MayHave(sharing.running, owner, used.running, 1) &&
+         // Whole hours that are used up: less than one may be left.
+         MayHave(sharing.gpu_hours, owner, used.gpu_hours, 1) &&
+         MayHave(sharing.host_bytes, owner, used.host_bytes,
+                 static_cast<int64_t>(host_bytes));
 }
 
 }  // namespace roundhouse

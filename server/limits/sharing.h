@@ -42,11 +42,21 @@ struct OwnerUse {
   std::map<std::string, int64_t> projects = {};
   int64_t all = 0;
 
-  // REQUIRES: amount >= 0.  Sums stay where they would be too large.
+  // As SaturatingAdd.
   void Add(const JobOwner& owner, int64_t amount);
 };
 // One for each.
 OwnerUse CountOf(const std::vector<JobOwner>& owners);
+
+// What owners have of all that Sharing limits.
+struct SharedUse {
+  OwnerUse running = {};
+  OwnerUse gpu_hours = {};  // whole ones
+  OwnerUse host_bytes = {};
+};
+// Whether one more job of the owner may run, that needs these bytes.
+bool MayStart(const Sharing& sharing, const JobOwner& owner,
+              const SharedUse& used, uint64_t host_bytes);
 
 // Whether `owner` may have `more` beside what there is.
 bool MayHave(const OwnerLimits& limits, const JobOwner& owner,

@@ -154,7 +154,7 @@ void DeviceReports::SetLinkRates(int device, double h2d, double d2h) {
 
 void DeviceReports::OnWorkerUp(DeviceId device) {
   ledgers_[Number(device)].Unfence(MonotonicNs());
-  PublishWorker(device);
+  PublishWorkers();
   const WorkerInfo& info = pool_.info(pool_.DeviceWorker(device));
   if (link_is_given_ || info.h2d_bytes_per_second == 0) return;
   SetLinkRates(Number(device), static_cast<double>(info.h2d_bytes_per_second),
@@ -166,12 +166,12 @@ void DeviceReports::OnWorkerDown(DeviceId device) {
   histories_[Number(device)].GaveUp(MonotonicNs());
   sent_[Number(device)].clear();
   jobs_[Number(device)].clear();
-  PublishWorker(device);
+  PublishWorkers();
 }
 
 void DeviceReports::OnDeviceLost(DeviceId device) {
   ledgers_[Number(device)].Fence(MonotonicNs());
-  PublishWorker(device);
+  PublishWorkers();
 }
 
 void DeviceReports::ObserveSlot(SlotKind kind, const wire::SlotDone& done) {
@@ -305,7 +305,7 @@ double DeviceReports::Share(const std::string& job) const {
   return own == shares_.end() || sum <= 0 ? 0 : own->second / sum;
 }
 
-void DeviceReports::SetWorker(DeviceInfo& info) const {
+void DeviceReports::SetWorker(DeviceInfo& info) {
   const WorkerInfo& worker =
       pool_.info(pool_.DeviceWorker(static_cast<DeviceId>(info.index)));
   info.state = DeviceState::kStarting;
@@ -316,15 +316,14 @@ void DeviceReports::SetWorker(DeviceInfo& info) const {
   } else if (!worker.taken_out.empty() && worker.pid == 0) {
     info.state = DeviceState::kTakenOut;
   }
+  metrics_.SetDeviceOutOfUse(info.index, !worker.taken_out.empty());
   info.worker_pid = worker.pid;
   info.worker_restarts = std::max(0, worker.starts - 1);
 }
 
-void DeviceReports::PublishWorker(DeviceId device) {
-  const WorkerInfo& worker = pool_.info(pool_.DeviceWorker(device));
-  metrics_.SetDeviceOutOfUse(Number(device), !worker.taken_out.empty());
+void DeviceReports::PublishWorkers() {
   MutexLock lock(mutex_);
-  SetWorker(infos_[Number(device)]);
+  for (DeviceInfo& info : infos_) SetWorker(info);
 }
 
 void DeviceReports::Publish() {

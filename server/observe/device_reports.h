@@ -68,14 +68,13 @@ class DeviceReports {
 
   // Brings metrics and Infos up to date; to be called once a second.
   void Publish();
-  // Infos of the device's worker alone, when it came, went, or is to.
-  void PublishWorker(DeviceId device);
+  // What is told of workers alone, when one came, went, or is to.
+  void PublishWorkers();
   // As of the last Publish.
   std::vector<StatusDevice> Status() const;
   // The job's share of all jobs' compute time of late, 0 to 1.
   double Share(const std::string& job) const;
-  // As of the last Publish, or the last coming or going of its worker; any
-  // thread.
+  // As of the last Publish or PublishWorkers; any thread.
   std::vector<DeviceInfo> Infos() const;
 
  private:
@@ -98,7 +97,7 @@ class DeviceReports {
   void PublishLink(int device, int64_t now_ns);
   void PublishShares();
   // What is told of its worker.
-  void SetWorker(DeviceInfo& info) const;
+  void SetWorker(DeviceInfo& info);
 
   const WorkerPool& pool_;
   ServerMetrics& metrics_;

@@ -55,6 +55,10 @@ struct StoreOptions {
   std::function<absl::Status()> fault = [] { return absl::OkStatus(); };
 };
 
+// Asked in the transaction that changes something, on the writer's thread; its
+// error is the answer.
+using MayWrite = std::function<absl::Status(Database*)>;
+
 struct NewJob {
   std::string text;
   std::string resolved;
@@ -66,11 +70,7 @@ struct NewJob {
   std::string owner;                // "": the principal.
   std::string project = kDefaultProject;
   Priority priority = Priority::kNormal;
-  // Asked in the transaction that adds the job, on the writer's thread; its
-  // error is the answer.
-  std::function<absl::Status(Database*)> may_be_made = [](Database*) {
-    return absl::OkStatus();
-  };
+  MayWrite may_be_made = [](Database*) { return absl::OkStatus(); };
 };
 
 struct TransitionInfo {
@@ -91,10 +91,8 @@ struct JobDetails {
 struct PriorityChange {
   Priority priority = Priority::kNormal;
   int64_t revision = 0;  // which the job must have; 0: any
-  // As NewJob::may_be_made, where the job becomes urgent.
-  std::function<absl::Status(Database*)> may_be_urgent = [](Database*) {
-    return absl::OkStatus();
-  };
+  // Where the job becomes urgent.
+  MayWrite may_be_urgent = [](Database*) { return absl::OkStatus(); };
 };
 
 struct JobPage {
@@ -199,14 +197,13 @@ class JobStore {
   // kNotFound; kFailedPrecondition: the job has not ended.  Its row stays,
   // without texts, for its request_id and for watchers, for request_lifetime
   // and with max_removed_jobs others.
-  using MayGo = std::function<absl::Status(Database*)>;
   absl::Status RemoveJob(const std::string& id, const JobRemoval& removal,
-                         const MayGo& may_go);
+                         const MayWrite& may_go);
   absl::Status EndRemoveJob(const std::string& id);
   absl::StatusOr<std::vector<RemovedJob>> RemovedJobs() const;
   absl::Status RemoveCheckpoints(const std::string& id,
                                  const GoingCheckpoints& going,
-                                 const MayGo& may_go);
+                                 const MayWrite& may_go);
   absl::Status EndRemoveCheckpoint(const std::string& id, int64_t step);
   absl::StatusOr<std::vector<RemovedCheckpoint>> RemovedCheckpoints() const;
   // Never gives job numbers up to `number`; for those that a lost store gave.

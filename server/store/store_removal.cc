@@ -40,7 +40,7 @@ absl::StatusOr<JobRecord> SelectEndedJob(Database* db, int64_t number) {
 
 absl::Status JobStore::RemoveJob(const std::string& id,
                                  const JobRemoval& removal,
-                                 const MayGo& may_go) {
+                                 const MayWrite& may_go) {
   return Change(id, [&](Database* db, int64_t number) -> absl::Status {
     ASSIGN_OR_RETURN(const JobRecord job, SelectEndedJob(db, number));
     RETURN_IF_ERROR(may_go(db));
@@ -124,7 +124,7 @@ absl::StatusOr<std::vector<RemovedJob>> JobStore::RemovedJobs() const {
 
 absl::Status JobStore::RemoveCheckpoints(const std::string& id,
                                          const GoingCheckpoints& going,
-                                         const MayGo& may_go) {
+                                         const MayWrite& may_go) {
   return Change(id, [&](Database* db, int64_t number) -> absl::Status {
     ASSIGN_OR_RETURN(const JobRecord job, SelectEndedJob(db, number));
     RETURN_IF_ERROR(may_go(db));

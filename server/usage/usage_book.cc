@@ -2,24 +2,18 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <utility>
 
 #include "base/clock.h"
 #include "base/ids.h"
 #include "base/log.h"
+#include "base/saturating_add.h"
 #include "base/status.h"
 
 namespace roundhouse {
 namespace {
 
 constexpr double kMib = 1 << 20;
-
-// Never more than there is: what workers say is not checked.
-void AddTo(int64_t& total, int64_t more) {
-  total +=
-      std::clamp<int64_t>(more, 0, std::numeric_limits<int64_t>::max() - total);
-}
 
 }  // namespace
 
@@ -62,7 +56,9 @@ UsageBook::Used& UsageBook::Now(const JobOwner& owner,
 }
 
 void UsageBook::AddDevice(const DeviceCharge& charge) {
-  AddTo(Now(charge.owner, charge.job).device_ns, charge.device_ns);
+  // What workers say is not checked.
+  int64_t& used_ns = Now(charge.owner, charge.job).device_ns;
+  used_ns = SaturatingAdd(used_ns, charge.device_ns);
   recent_.Add(charge.owner, hour_, std::max<int64_t>(0, charge.device_ns));
 }
 

@@ -598,7 +598,8 @@ TEST_F(PoolTest, WhatIsTakenOutBeforeTheStartIsNotStarted) {
   EXPECT_EQ(pool_->info(kDeviceWorker).starts, 0);
 }
 
-TEST_F(PoolTest, OneThatIsBroughtBackWhileItEndsIsStartedAgain) {
+TEST_F(PoolTest, OneThatIsBroughtBackWhileItEndsIsStartedAtOnce) {
+  options_.patient_delay = absl::Hours(1);
   Run({}, [&](const std::string& told) {
     if (told != "up 0") return;
     if (Count("up 0") == 2) return End();
