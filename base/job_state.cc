@@ -59,7 +59,8 @@ constexpr const char* kReasonNames[] = {"",
                                         "RUNTIME_LIMIT",
                                         "QUOTA",
                                         "INTERNAL",
-                                        "STORAGE_ERROR"};
+                                        "STORAGE_ERROR",
+                                        "GIVES_WAY"};
 
 }  // namespace
 
@@ -81,7 +82,7 @@ std::optional<JobState> JobStateFromNumber(int number) {
 }
 
 std::optional<JobReason> JobReasonFromNumber(int number) {
-  if (number < 0 || number > static_cast<int>(JobReason::kStorageError)) {
+  if (number < 0 || number > static_cast<int>(JobReason::kGivesWay)) {
     return std::nullopt;
   }
   return static_cast<JobReason>(number);

@@ -70,6 +70,8 @@ enum class JobReason {
   // A file can't be read or written, and not for want of space: an I/O error, a
   // folder in the way, a mount that does not answer.
   kStorageError = 12,
+  // It is saved, and queued again: others have its memory or its place.
+  kGivesWay = 13,
 };
 
 // "RUNNING", "NON_FINITE_LOSS"; "" for kNone.

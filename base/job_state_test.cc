@@ -98,13 +98,13 @@ TEST(JobStateTest, NumbersRoundTripAndStrangersAreRefused) {
   }
   EXPECT_FALSE(JobStateFromNumber(0).has_value());
   EXPECT_FALSE(JobStateFromNumber(13).has_value());
-  EXPECT_FALSE(JobReasonFromNumber(13).has_value());
+  EXPECT_FALSE(JobReasonFromNumber(14).has_value());
   EXPECT_STREQ(JobReasonName(JobReason::kNonFiniteLoss), "NON_FINITE_LOSS");
 }
 
 TEST(JobStateDeathTest, ANumberOutsideTheEnumIsABug) {
   EXPECT_DEATH(JobStateName(static_cast<JobState>(99)), "check failed");
-  EXPECT_DEATH(JobReasonName(static_cast<JobReason>(13)), "check failed");
+  EXPECT_DEATH(JobReasonName(static_cast<JobReason>(14)), "check failed");
 }
 
 }  // namespace

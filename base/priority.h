@@ -7,8 +7,8 @@
 
 namespace roundhouse {
 
-// kUrgent: goes before all others, where its owner may say so.  The job store
-// has the numbers.
+// kUrgent: goes before all others, where its owner may say so.  The greater one
+// goes first.  The job store has the numbers.
 enum class Priority { kNormal = 0, kUrgent = 1 };
 
 // As job files have it.

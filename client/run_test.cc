@@ -268,14 +268,17 @@ TEST_F(RunTest, ChangesShowTheNewState) {
                                 const std::string& name,
                                 v1::FineTuningJob* job) {
     EXPECT_EQ(name, "a1");
-    *job = MakeJob(call == "pause"    ? v1::PAUSING
-                   : call == "resume" ? v1::QUEUED
-                   : call == "finish" ? v1::RUNNING
-                                      : v1::CANCELLING);
+    *job = MakeJob(call == "pause"       ? v1::PAUSING
+                   : call == "give back" ? v1::PAUSED
+                   : call == "resume"    ? v1::QUEUED
+                   : call == "finish"    ? v1::RUNNING
+                                         : v1::CANCELLING);
     return grpc::Status::OK;
   };
   EXPECT_EQ(Run({"pause", "a1"}), ExitCode::kOk);
   EXPECT_EQ(out(), "a1 PAUSING\n");
+  EXPECT_EQ(Run({"pause", "--give-back", "a1"}), ExitCode::kOk);
+  EXPECT_EQ(out(), "a1 PAUSED\n");
   EXPECT_EQ(Run({"resume", "a1"}), ExitCode::kOk);
   EXPECT_EQ(out(), "a1 QUEUED\n");
   EXPECT_EQ(Run({"finish", "a1"}), ExitCode::kOk);

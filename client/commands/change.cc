@@ -57,6 +57,27 @@ ExitCode ChangeCommand::Run(const std::vector<std::string>& arguments,
   return ExitCode::kOk;
 }
 
+class PauseCommand final : public ChangeCommand {
+ public:
+  explicit PauseCommand(CommandInfo info)
+      : ChangeCommand(std::move(info),
+                      [this](auto& jobs, auto* context, const auto& arguments,
+                             auto* job) {
+                        v1::PauseFineTuningJobRequest request;
+                        request.set_name(arguments[0]);
+                        request.set_give_back(give_back_);
+                        return jobs.PauseFineTuningJob(context, request, job);
+                      }) {}
+
+  void DefineFlags(FlagSet* flags) override {
+    flags->AddBool("give-back", 0, &give_back_,
+                   "write a checkpoint now and give the memory back");
+  }
+
+ private:
+  bool give_back_ = false;
+};
+
 class PriorityCommand final : public ChangeCommand {
  public:
   using ChangeCommand::ChangeCommand;
@@ -83,15 +104,11 @@ absl::StatusOr<v1::JobPriority> ParsePriority(const std::string& text) {
 }
 
 std::unique_ptr<Command> MakePauseCommand() {
-  return std::make_unique<ChangeCommand>(
-      Info("pause", "stop a job and keep it for later",
-           "Returns at once; the job finishes what runs, writes a checkpoint "
-           "and gives its\nmemory back."),
-      [](auto& jobs, auto* context, const auto& arguments, auto* job) {
-        v1::PauseFineTuningJobRequest request;
-        request.set_name(arguments[0]);
-        return jobs.PauseFineTuningJob(context, request, job);
-      });
+  return std::make_unique<PauseCommand>(Info(
+      "pause", "stop a job and keep it for later",
+      "Returns at once.  No slot of a running job begins any more, and it "
+      "keeps its memory\nwhile no other job needs it; then, as one that still "
+      "loads, it writes a checkpoint\nand gives it back."));
 }
 
 std::unique_ptr<Command> MakeResumeCommand() {

@@ -80,7 +80,8 @@ class FakeServer::Jobs : public v1::FineTuningJobService::Service {
   grpc::Status PauseFineTuningJob(grpc::ServerContext*,
                                   const v1::PauseFineTuningJobRequest* request,
                                   v1::FineTuningJob* job) override {
-    return Change("pause", request->name(), job);
+    return Change(request->give_back() ? "give back" : "pause", request->name(),
+                  job);
   }
   grpc::Status ResumeFineTuningJob(
       grpc::ServerContext*, const v1::ResumeFineTuningJobRequest* request,

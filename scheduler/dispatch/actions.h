@@ -107,6 +107,12 @@ struct QuietAction {
   JobId job{};
 };
 
+// What becomes of slots that devices compute when their job's are held.
+enum class StartedSlots {
+  kWithdrawn,
+  kEnd,  // but for those that come after one which did not start
+};
+
 using Action = std::variant<RunSlotAction, WithdrawSlotAction, SetTurnAction,
                             RunHostOpAction, StepReducedAction, StepDoneAction,
                             QuietAction>;

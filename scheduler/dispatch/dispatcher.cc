@@ -135,8 +135,8 @@ void Dispatcher::HoldUpdatesAfter(JobId job,
   Pump();
 }
 
-void Dispatcher::HoldSlots(JobId job) {
-  At(job).HoldSlots();
+void Dispatcher::HoldSlots(JobId job, StartedSlots started) {
+  At(job).HoldSlots(started);
   Pump();
 }
 

@@ -122,8 +122,9 @@ class Dispatcher {
 
   // Sends no slot of the job until ReleaseSlots, and withdraws those that are
   // out: they are sent again then.  For a job that waits for long with its
-  // steps begun.
-  void HoldSlots(JobId job);
+  // steps begun.  Those that are to end do so unless a device loses one before
+  // them, or the job's slots are held once more.
+  void HoldSlots(JobId job, StartedSlots started);
   void ReleaseSlots(JobId job);
 
   // Gives up the steps that are not reduced, or may not update, yet, else the

@@ -8,12 +8,22 @@
 
 namespace roundhouse {
 
-void JobSteps::HoldSlots() {
+void JobSteps::HoldSlots(StartedSlots started) {
   slots_held_ = true;
-  WithdrawFrom(SlotId{});
+  WithdrawFrom(started == StartedSlots::kEnd ? FirstNotStarted() : SlotId{});
 }
 
 void JobSteps::ReleaseSlots() { slots_held_ = false; }
+
+void JobSteps::WorkerDied(SlotId id) {
+  Slot& slot = slots_.at(id);
+  if (slot.state == Slot::State::kWithdrawing) {
+    Unplace(id);  // Its process is gone: nothing more comes.
+  } else if (slot.state == Slot::State::kOut) {
+    SetState(slot, Slot::State::kLostWorker);
+  }
+  if (slots_held_) WithdrawFrom(id);  // what comes later would wait for it
+}
 
 // What comes before the first one that is placed anew stays where it is: none
 // of it reads what comes later.
@@ -32,6 +42,14 @@ SlotId JobSteps::FirstSlotOf(uint64_t step_number) const {
       });
   return first == slots_.end() ? static_cast<SlotId>(~uint64_t{0})
                                : first->first;
+}
+
+SlotId JobSteps::FirstNotStarted() const {
+  for (const auto& [id, slot] : slots_) {
+    const bool runs = slot.state == Slot::State::kOut && slot.started;
+    if (!runs && slot.state != Slot::State::kCommitted) return id;
+  }
+  return static_cast<SlotId>(~uint64_t{0});
 }
 
 void JobSteps::WithdrawFrom(SlotId first) {

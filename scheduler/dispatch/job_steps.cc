@@ -244,15 +244,6 @@ void JobSteps::SetTurn(SlotId id, uint64_t turn) {
   }
 }
 
-void JobSteps::WorkerDied(SlotId id) {
-  Slot& slot = slots_.at(id);
-  if (slot.state == Slot::State::kWithdrawing) {
-    Unplace(id);  // Its process is gone: nothing more comes.
-  } else {
-    SetState(slot, Slot::State::kLostWorker);
-  }
-}
-
 void JobSteps::Unplace(SlotId id) {
   Slot& slot = slots_.at(id);
   sent_.Remove(slot.device, id);

@@ -118,7 +118,7 @@ class JobSteps {
   void AllowUpdates(uint64_t step_number);
   void SkipUpdates(uint64_t step_number);
   void HoldUpdatesAfter(std::optional<uint64_t> step_number);
-  void HoldSlots();
+  void HoldSlots(StartedSlots started);
   void ReleaseSlots();
   bool holds_slots() const { return slots_held_; }
   void Abandon();
@@ -135,8 +135,7 @@ class JobSteps {
   // --- of the workers
   void SendAgain(SlotId slot);               // its device is up again
   void SetTurn(SlotId slot, uint64_t turn);  // its device is told
-  // Its device's worker died; it will come back.
-  void WorkerDied(SlotId slot);
+  void WorkerDied(SlotId slot);              // it will come back
   // The device gets none of its slots any more.  Those that it has are placed
   // anew but for those that it computes, and with them all that come later.
   void Vacate(DeviceId device);
@@ -259,6 +258,7 @@ class JobSteps {
   // Asks for those that are out, from the last one to `first`.
   void WithdrawFrom(SlotId first);
   SlotId FirstSlotOf(uint64_t step_number) const;
+  SlotId FirstNotStarted() const;
   void DropNewestStep();
   void FinishAbandoning();
   // An abandoned step, or one after it.

@@ -74,7 +74,8 @@ TEST(LossesTest, HeldSlotsAreWithdrawnAndSentAgain) {
     for (int step = 0; step < 3; ++step) {
       world.Begin(TrainStep(2, random() % 2 == 0));
       for (uint64_t i = random() % 12; i > 0; --i) world.StepOnce();
-      world.HoldSlots();
+      world.HoldSlots(random() % 2 == 0 ? StartedSlots::kWithdrawn
+                                        : StartedSlots::kEnd);
       const int dies = static_cast<int>(random() % 2);
       const bool early = random() % 2 == 0;
       if (early) world.Crash(dies);

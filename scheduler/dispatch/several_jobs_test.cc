@@ -44,7 +44,7 @@ class OneDevice {
   }
 
   Dispatcher& dispatcher() { return dispatcher_; }
-  void Hold(JobId job) { dispatcher_.HoldSlots(job); }
+  void Hold(JobId job) { dispatcher_.HoldSlots(job, StartedSlots::kWithdrawn); }
   void Release(JobId job) { dispatcher_.ReleaseSlots(job); }
 
   std::map<JobId, int64_t> served;

@@ -173,8 +173,8 @@ void World::SetClass(JobId job, JobClass job_class) {
   Take();
 }
 
-void World::HoldSlots(JobId job) {
-  dispatcher_.HoldSlots(job);
+void World::HoldSlots(StartedSlots started, JobId job) {
+  dispatcher_.HoldSlots(job, started);
   Take();
 }
 

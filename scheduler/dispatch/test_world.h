@@ -63,7 +63,8 @@ class World {
   void Allow(uint64_t step);
   void HoldAfter(std::optional<uint64_t> step);
   void SetClass(JobId job, JobClass job_class);
-  void HoldSlots(JobId job = kJob);
+  void HoldSlots(StartedSlots started = StartedSlots::kWithdrawn,
+                 JobId job = kJob);
   void ReleaseSlots(JobId job = kJob);
   void Abandon(JobId job = kJob);
 

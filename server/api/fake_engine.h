@@ -24,6 +24,9 @@ class FakeEngine final : public JobEngine {
   absl::StatusOr<DryRunResult> DryRun(const SubmitRequest& request) override;
   absl::StatusOr<JobRecord> Cancel(const std::string& id) override;
   absl::StatusOr<JobRecord> Pause(const std::string& id) override;
+  absl::StatusOr<JobRecord> PauseAndGiveBack(const std::string& id) override {
+    return Pause(id);
+  }
   absl::StatusOr<JobRecord> Resume(const std::string& id) override;
   absl::StatusOr<JobRecord> Finish(const std::string& id) override;
   absl::StatusOr<JobRecord> SetPriority(const std::string& id,

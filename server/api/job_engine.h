@@ -106,6 +106,8 @@ class JobEngine {
   // cancelled, and so on, gives the job as it is.
   virtual absl::StatusOr<JobRecord> Cancel(const std::string& id) = 0;
   virtual absl::StatusOr<JobRecord> Pause(const std::string& id) = 0;
+  // It keeps no memory, and is PAUSING until it is saved.
+  virtual absl::StatusOr<JobRecord> PauseAndGiveBack(const std::string& id) = 0;
   virtual absl::StatusOr<JobRecord> Resume(const std::string& id) = 0;
   // The job ends as after its last step, after the step that runs.  Durable
   // when it returns, with the job still RUNNING; kFailedPrecondition in any

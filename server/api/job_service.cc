@@ -192,7 +192,10 @@ grpc::ServerUnaryReactor* JobService::CancelFineTuningJob(
 grpc::ServerUnaryReactor* JobService::PauseFineTuningJob(
     grpc::CallbackServerContext* context,
     const v1::PauseFineTuningJobRequest* request, v1::FineTuningJob* response) {
-  return RunCommand(context, request, &JobEngine::Pause, response);
+  return RunCommand(
+      context, request,
+      request->give_back() ? &JobEngine::PauseAndGiveBack : &JobEngine::Pause,
+      response);
 }
 
 grpc::ServerUnaryReactor* JobService::ResumeFineTuningJob(

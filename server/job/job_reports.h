@@ -40,11 +40,13 @@ struct CheckpointReport {
   double seconds = 0;  // from the first file to the rename on disk
 };
 
-// The job waits with all its memory, for what it saves can't be written.
+// The job waits with all its memory, for what it saves can't be written, or as
+// it was told.
 struct HeldReport {
   // RUNNING, FINALIZING, or PAUSING: the save of a pause.
   JobState state = JobState::kRunning;
-  // STORAGE_FULL, HOST_MEMORY (of the save's own tables) or STORAGE_ERROR.
+  // STORAGE_FULL, HOST_MEMORY (of the save's own tables) or STORAGE_ERROR;
+  // none: it was told to.
   JobReason reason = JobReason::kStorageFull;
   std::string why;
   uint64_t need_bytes = 0;  // on the disk

@@ -26,6 +26,13 @@ AdmissionOptions OptionsOfAdmission(const EngineOptions& options,
           .uploads = options.uploads};
 }
 
+DeviceReportsOptions OptionsOfReports(const EngineOptions& options) {
+  return {.memory_bytes = options.device.bytes,
+          .threads = options.device_threads,
+          .link_gbps = options.link_gbps,
+          .samples = options.samples};
+}
+
 }  // namespace
 
 Engine::Engine(const EngineOptions& options, const World& world,
@@ -43,11 +50,7 @@ Engine::Engine(const EngineOptions& options, const World& world,
              .uploads = options.uploads},
             DiskCalls()),
       running_(world.loop, world.arena, world.pool, world.metrics,
-               {.memory_bytes = options.device.bytes,
-                .threads = options.device_threads,
-                .link_gbps = options.link_gbps,
-                .samples = options.samples},
-               options.peers),
+               OptionsOfReports(options), options.peers),
       device_keeper_(world.loop, world.pool, running_.dispatch()),
       log_(world.loop),
       validations_({.loop = world.loop,
@@ -71,6 +74,15 @@ Engine::Engine(const EngineOptions& options, const World& world,
       status_(options.status, options.max_running_jobs,
               world.arena.limit_bytes()),
       usage_(world.loop, world.store),
+      kept_({.loop = world.loop,
+             .arena = world.arena,
+             .running = running_,
+             .store = world.store,
+             .transitions = transitions_,
+             .status = status_,
+             .sharing = sharing_,
+             .max_running_jobs = options.max_running_jobs},
+            KeptCalls()),
       background_(world.loop) {
   world_.metrics.SetHostArenaLimit(
       static_cast<int64_t>(world_.arena.limit_bytes()));
@@ -140,6 +152,12 @@ Validations::Calls Engine::ValidationCalls() {
       .again = [this] { StartNext(); }};
 }
 
+KeptJobs::Calls Engine::KeptCalls() {
+  return {.counts_changed = [this] { UpdateCounts(); },
+          .start_next = [this] { StartNext(); },
+          .turn_of = Turns()};
+}
+
 JobOpener::Calls Engine::OpenerCalls() {
   return {.warn =
               [this](const JobRecord& job, const std::string& what,
@@ -179,7 +197,11 @@ absl::StatusOr<JobRecord> Engine::Cancel(const std::string& id) {
 }
 
 absl::StatusOr<JobRecord> Engine::Pause(const std::string& id) {
-  return OnLoop([this, id] { return PauseNow(id); });
+  return OnLoop([this, id] { return PauseNow(id, Memory::kKept); });
+}
+
+absl::StatusOr<JobRecord> Engine::PauseAndGiveBack(const std::string& id) {
+  return OnLoop([this, id] { return PauseNow(id, Memory::kGivenBack); });
 }
 
 absl::StatusOr<JobRecord> Engine::Resume(const std::string& id) {

@@ -20,7 +20,8 @@
 // first of its class: else two whose owners have about the same would take
 // turns and never be opened.  With no job running it starts, and fails if its
 // memory is not there. One that is PAUSED with its memory leaves its place to
-// another.
+// another.  Where that one needs memory, those that were told to pause are
+// saved and give theirs back, the longest first.
 //
 // What the store must know goes through one door (transitions.h).  While the
 // disk's reserve is given up no job is taken or started; reads are answered.
@@ -46,6 +47,7 @@
 #include "server/arena/host_arena.h"
 #include "server/devices/device_keeper.h"
 #include "server/job/job_log.h"
+#include "server/jobs/kept_jobs.h"
 #include "server/jobs/running_job.h"
 #include "server/jobs/running_jobs.h"
 #include "server/jobs/status_publisher.h"
@@ -130,6 +132,7 @@ class Engine final : public JobEngine {
   absl::StatusOr<DryRunResult> DryRun(const SubmitRequest& request) override;
   absl::StatusOr<JobRecord> Cancel(const std::string& id) override;
   absl::StatusOr<JobRecord> Pause(const std::string& id) override;
+  absl::StatusOr<JobRecord> PauseAndGiveBack(const std::string& id) override;
   absl::StatusOr<JobRecord> Resume(const std::string& id) override;
   absl::StatusOr<JobRecord> Finish(const std::string& id) override;
   absl::StatusOr<JobRecord> SetPriority(const std::string& id,
@@ -155,6 +158,7 @@ class Engine final : public JobEngine {
   void MakeExporter();
   Validations::Calls ValidationCalls();
   JobOpener::Calls OpenerCalls();
+  KeptJobs::Calls KeptCalls();
 
   // Runs `change` on the loop and waits for its answer.
   absl::StatusOr<JobRecord> OnLoop(
@@ -163,8 +167,16 @@ class Engine final : public JobEngine {
   // engine_states.cc
   void TakeUp(const JobRecord& job);
   void QueueAgain(const std::string& id);
+  // It gave way, and was saved or was to be.
+  void ComeBack(const JobRecord& job);
+  // Whatever waits for room on the disk.
+  void GoOnWithRoom();
+  // PAUSED for want of room before they ran.
+  void QueueWithRoom();
+  bool QueueIfRoom(const std::string& id);
   absl::StatusOr<JobRecord> CancelNow(const std::string& id);
-  absl::StatusOr<JobRecord> PauseNow(const std::string& id);
+  enum class Memory { kKept, kGivenBack };
+  absl::StatusOr<JobRecord> PauseNow(const std::string& id, Memory memory);
   // It is to be in this state at once where it does not run.
   void LeaveNow(const JobRecord& job, JobState state);
   absl::StatusOr<JobRecord> ResumeNow(const std::string& id);
@@ -233,8 +245,12 @@ class Engine final : public JobEngine {
   // False: running jobs, a sample, or what is being freed are in the way of the
   // job's memory; StartNext comes again when one of them has ended, and samples
   // do end.
-  bool MakeRoom(const std::string& id);
-  bool MakeRoomFor(const AdmittedJob& job);
+  bool MakeRoom(const JobQueue::Queued& queued);
+  bool MakeRoomFor(const AdmittedJob& job, Priority priority);
+  // REQUIRES: job.host.ok().
+  uint64_t BytesOf(const AdmittedJob& job);
+  // No place is free.
+  void TakePlace(const JobQueue::Queued& queued);
   // Makes it LOADING and a running job, or says why not.
   absl::Status StartJob(const JobQueue::Queued& queued, OpenedJob opened);
   absl::Status LoadJob(OpenedJob& opened);
@@ -250,17 +266,6 @@ class Engine final : public JobEngine {
   void FillReserve();
   // All jobs have ended, and the daemon is to end.
   void EndDrain();
-
-  // engine_held.cc
-  bool HasPlace() const;
-  void OnHeld(const std::string& id, const HeldReport& report);
-  // Ask's errors; kFailedPrecondition: no place is free.  REQUIRES: run.held().
-  absl::StatusOr<JobRecord> GoOn(RunningJob& run);
-  void GoOnWithRoom();
-  void GoOnIfRoom(RunningJob& run);
-  // Queues those that were PAUSED for want of room before they ran.
-  void QueueWithRoom();
-  bool QueueIfRoom(const std::string& id);
 
   const EngineOptions options_;
   const World world_;
@@ -279,6 +284,7 @@ class Engine final : public JobEngine {
   JobOpener opener_;
   StatusPublisher status_;
   UsageBook usage_;
+  KeptJobs kept_;
   std::unique_ptr<Sampler> sampler_;
   Phase phase_ = Phase::kStarting;
   bool start_later_ = false;  // the first of the queue

@@ -1,4 +1,5 @@
 // Engine: what running jobs report, and what is told once a second.
+#include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -44,7 +45,10 @@ void Engine::OnFinished(const std::string& id, const JobOutcome& outcome) {
   if (drained_held) {
     // It stays PAUSED in the store; the next daemon says what is left of it.
     state = JobState::kPaused;
-    message = "the daemon is stopping, and what the job kept goes with it";
+    message =
+        run->held()->reason == JobReason::kNone
+            ? "the daemon is stopping; what the job kept is saved"
+            : "the daemon is stopping, and what the job kept goes with it";
   }
   running_.recorder().OnJobStopped(
       id, absl::StrCat("the job is ", JobStateName(state)), MonotonicNs());
@@ -67,14 +71,16 @@ void Engine::OnFinished(const std::string& id, const JobOutcome& outcome) {
     if (running_.Find(id) == nullptr) world_.metrics.DropJob(id);
   });
   // The runner is still on the stack: this holds it until then.
-  world_.loop.After(absl::ZeroDuration(), [this, run] {
-    usage_.Flush();
-    if (phase_ == Phase::kDraining && running_.empty() && drained_) {
-      transitions_.TryAll();  // what still waits is taken up from disk
-      EndDrain();
-    }
-    StartNext();
-  });
+  world_.loop.After(
+      absl::ZeroDuration(), [this, last = std::shared_ptr(run)]() mutable {
+        last.reset();
+        usage_.Flush();
+        if (phase_ == Phase::kDraining && running_.empty() && drained_) {
+          transitions_.TryAll();  // what still waits is taken up from disk
+          EndDrain();
+        }
+        StartNext();
+      });
 }
 
 void Engine::EndDrain() {
@@ -91,15 +97,20 @@ void Engine::StoreEnd(const RunningJob& run, const JobOutcome& end) {
       return world_.store.SetDetails(id, details);
     });
   }
-  SetState(
-      id, end.state, end.reason, end.message,
-      [this, id, color = run.color(), state = end.state, reason = end.reason] {
-        status_.ShowEnded(id, color, state, reason);
-      });
-  if (end.state != JobState::kPaused || !run.resumed()) return;
+  const bool comes_back = end.state == JobState::kPaused &&
+                          run.after_pause() == RunningJob::AfterPause::kQueued;
+  const JobReason reason = comes_back && end.reason == JobReason::kNone
+                               ? JobReason::kGivesWay
+                               : end.reason;
+  SetState(id, end.state, reason, end.message,
+           [this, id, color = run.color(), state = end.state, reason] {
+             status_.ShowEnded(id, color, state, reason);
+           });
+  if (!comes_back) return;
   SetState(id, JobState::kQueued, JobReason::kNone, "", [this, id] {
+    status_.HideEnded(id);
     // Not while the runner that ends is on the stack.
-    world_.loop.After(absl::ZeroDuration(), [this, id] { Enqueue(id); });
+    world_.loop.After(absl::ZeroDuration(), [this, id] { QueueAgain(id); });
   });
 }
 

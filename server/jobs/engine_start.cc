@@ -127,17 +127,19 @@ bool Engine::GoesOnOpening(const std::string& id) {
 }
 
 void Engine::StartFromQueue() {
-  while (HasPlace()) {
-    const JobQueue::Queued* const next = NextQueued();
-    if (next == nullptr) return;
+  while (const JobQueue::Queued* const next = NextQueued()) {
     const JobQueue::Queued queued = *next;
     const std::string& id = queued.id;
+    if (!kept_.HasPlace()) return TakePlace(queued);
     if (NeedsTooMuch(queued)) continue;
-    if (!MakeRoom(id)) return;
+    if (!MakeRoom(queued)) return;
     std::optional<OpenedJob> opened = opener_.Take(id);
     if (!opened.has_value()) return;
     // MakeRoom may have found a model that could not be read just then.
-    if (opened->admitted.ok() && !MakeRoomFor(**opened->admitted)) return;
+    if (opened->admitted.ok() &&
+        !MakeRoomFor(**opened->admitted, queued.priority)) {
+      return;
+    }
     const absl::Status data = opened->data;
     if (absl::IsResourceExhausted(data)) {  // damaged, and no room for others
       queue_.Remove(id);
@@ -156,29 +158,53 @@ void Engine::StartFromQueue() {
   }
 }
 
+uint64_t Engine::BytesOf(const AdmittedJob& job) {
+  const uint64_t bytes =
+      job.host->total() + running_.TableBytes() + kRoundingBytes;
+  const bool shared =
+      job.host->base_bytes > 0 && running_.bases().Has(job.base_key);
+  return shared ? bytes - job.host->base_bytes : bytes;
+}
+
 bool Engine::Fits(const AdmittedJob& job) {
   if (!job.host.ok()) return true;  // it fails as it starts
-  uint64_t bytes = job.host->total() + running_.TableBytes() + kRoundingBytes;
-  if (job.host->base_bytes > 0 && running_.bases().Has(job.base_key)) {
-    bytes -= job.host->base_bytes;
-  }
-  return bytes <= world_.arena.largest_gap_bytes();
+  return BytesOf(job) <= world_.arena.largest_gap_bytes();
 }
 
-bool Engine::MakeRoom(const std::string& id) {
-  const auto found = opener_.Find(id);
+void Engine::TakePlace(const JobQueue::Queued& queued) {
+  if (!kept_.MayFreePlace(queued.priority)) return;
+  // Nobody gives way to one that is not ready.
+  const auto found = opener_.Find(queued.id);
+  if (!found.has_value() || !found->ok()) return;
+  const absl::Status freed = kept_.FreePlace(queued.priority);
+  if (freed.ok()) {
+    // Not while StartFromQueue looks.
+    world_.loop.After(absl::ZeroDuration(), [this] { StartNext(); });
+  } else {
+    start_later_ = true;
+  }
+}
+
+bool Engine::MakeRoom(const JobQueue::Queued& queued) {
+  const auto found = opener_.Find(queued.id);
   if (!found.has_value()) return false;
   if (!found->ok()) return true;  // it is read again, or fails as it starts
-  return MakeRoomFor(***found);
+  return MakeRoomFor(***found, queued.priority);
 }
 
-bool Engine::MakeRoomFor(const AdmittedJob& job) {
+bool Engine::MakeRoomFor(const AdmittedJob& job, Priority priority) {
   bool fits = Fits(job);
   if (!fits && running_.bases().DropUnused()) fits = Fits(job);
   if (fits) return true;
-  if (world_.arena.frees_later()) return false;
+  if (world_.arena.frees_later() || running_.FreesMemory()) return false;
   if (running_.empty() && !sampler_->holds_memory()) return true;
   if (sampler_->holds_memory()) sampler_->GiveWay([this] { StartNext(); });
+  const uint64_t bytes = BytesOf(job);
+  const uint64_t limit = world_.arena.limit_bytes();
+  const uint64_t free = limit - std::min(limit, world_.arena.used_bytes());
+  // Free memory may be in pieces.
+  start_later_ |=
+      !kept_.FreeBytes(priority, bytes > free ? bytes - free : 1).ok();
   return false;
 }
 
@@ -254,21 +280,21 @@ absl::Status Engine::LoadJob(OpenedJob& opened) {
 }
 
 RunningJob::World Engine::WorldOfJob() {
-  return {.store = world_.store,
-          .transitions = transitions_,
-          .metrics = world_.metrics,
-          .devices = running_.devices(),
-          .recorder = running_.recorder(),
-          .samples = options_.samples,
-          .steps_changed = [this] { running_.UpdateBusy(); },
-          .changed = [this](const std::string& id,
-                            JobState state) { OnChanged(id, state); },
-          .held = [this](const std::string& id,
-                         const HeldReport& report) { OnHeld(id, report); },
-          .finished =
-              [this](const std::string& id, const JobOutcome& outcome) {
-                OnFinished(id, outcome);
-              }};
+  return {
+      .store = world_.store,
+      .transitions = transitions_,
+      .metrics = world_.metrics,
+      .devices = running_.devices(),
+      .recorder = running_.recorder(),
+      .samples = options_.samples,
+      .steps_changed = [this] { running_.UpdateBusy(); },
+      .changed = [this](const std::string& id,
+                        JobState state) { OnChanged(id, state); },
+      .held = [this](const std::string& id,
+                     const HeldReport& report) { kept_.OnHeld(id, report); },
+      .finished = [this](
+                      const std::string& id,
+                      const JobOutcome& outcome) { OnFinished(id, outcome); }};
 }
 
 RunnerOptions Engine::OptionsOfJob(const OpenedJob& opened,

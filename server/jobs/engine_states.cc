@@ -87,6 +87,7 @@ void Engine::TakeUp(const JobRecord& job) {
       SetState(job.id, JobState::kCancelled, JobReason::kNone, "");
       break;
     case JobState::kPausing:
+      if (job.reason == JobReason::kGivesWay) return ComeBack(job);
       SetState(job.id, JobState::kPaused, JobReason::kNone,
                "the daemon stopped; goes on from its last checkpoint");
       break;
@@ -94,6 +95,7 @@ void Engine::TakeUp(const JobRecord& job) {
       queue_.Add(QueuedNow(job.id));
       break;
     case JobState::kPaused:
+      if (job.reason == JobReason::kGivesWay) return ComeBack(job);
       if (!job.progress.memory_kept) {
         // It never ran, and is to go on by itself.
         if (job.reason == JobReason::kStorageFull && job.attempts == 0) {
@@ -117,11 +119,60 @@ void Engine::TakeUp(const JobRecord& job) {
   }
 }
 
+void Engine::ComeBack(const JobRecord& job) {
+  if (job.state == JobState::kPausing) {
+    SetState(job.id, JobState::kPaused, job.reason,
+             "the daemon stopped; goes on from its last checkpoint");
+  }
+  SetState(job.id, JobState::kQueued, JobReason::kNone, "",
+           [this, id = job.id] { QueueAgain(id); });
+}
+
 // It came before those that were queued since.
 void Engine::QueueAgain(const std::string& id) {
   queue_.AddInOrder(QueuedNow(id));
   UpdateCounts();
   StartNext();
+}
+
+void Engine::GoOnWithRoom() {
+  if (phase_ == Phase::kDraining || !reserve_.held()) return;
+  QueueWithRoom();
+  kept_.GoOnWithRoom();
+}
+
+void Engine::QueueWithRoom() {
+  const std::vector<std::string> waiting = queue_.WithoutRoom();
+  if (waiting.empty()) return;
+  const auto free_bytes = FreeDiskBytes(options_.state_dir);
+  if (!free_bytes.ok() || *free_bytes < kRoomMarginBytes) return;
+  for (const std::string& id : waiting) {
+    if (!QueueIfRoom(id)) return;
+  }
+}
+
+// False: the store takes nothing.
+bool Engine::QueueIfRoom(const std::string& id) {
+  const auto job = world_.store.Get(id);
+  const bool waits = job.ok() && job->state == JobState::kPaused &&
+                     job->reason == JobReason::kStorageFull &&
+                     running_.Find(id) == nullptr;
+  const bool queued = job.ok() && job->state == JobState::kQueued;
+  if (transitions_.Waits(id) || queued ||
+      (waits && !queue_.IsDue(id, world_.loop.clock().WallTime()))) {
+    return true;  // how often it was tried is needed where there is no room
+  }
+  if (!waits) {
+    queue_.ForgetRoom(id);
+    return true;
+  }
+  RH_LOG(kInfo) << id << ": there is room again";
+  if (!transitions_.Ask(id, JobState::kQueued, {}).ok()) return false;
+  queue_.Add(QueuedNow(id));
+  start_later_ = true;
+  UpdateCounts();
+  status_.HideEnded(id);
+  return true;
 }
 
 // --- what is asked for ---
@@ -153,15 +204,25 @@ void Engine::LeaveNow(const JobRecord& job, JobState state) {
   StartNext();
 }
 
-absl::StatusOr<JobRecord> Engine::PauseNow(const std::string& id) {
+absl::StatusOr<JobRecord> Engine::PauseNow(const std::string& id,
+                                           Memory memory) {
   queue_.ForgetRoom(id);  // it goes on when it is told to
   ASSIGN_OR_RETURN(const JobRecord job, world_.store.Get(id));
+  RunningJob* const running = running_.Find(job.id);
+  if (memory == Memory::kGivenBack && job.state == JobState::kPaused &&
+      running != nullptr && running->runner().resting()) {
+    return kept_.GiveBack(*running);
+  }
   if (job.state == JobState::kPausing || job.state == JobState::kPaused) {
-    return job;
+    if (running == nullptr || !running->spilled()) return job;
+    return kept_.FollowWith(*running, RunningJob::AfterPause::kPaused);
   }
   RETURN_IF_ERROR(CheckNotFinal(job, "pause"));
   RETURN_IF_ERROR(transitions_.CheckAsks(job.id));
-  RunningJob* const running = running_.Find(job.id);
+  if (memory == Memory::kKept && job.state == JobState::kRunning &&
+      running != nullptr && running->runner().MayRest()) {
+    return kept_.Rest(*running);
+  }
   const JobState to =
       running != nullptr ? JobState::kPausing : JobState::kPaused;
   ASSIGN_OR_RETURN(const JobRecord changed, transitions_.Ask(job.id, to, {}));
@@ -180,16 +241,22 @@ absl::StatusOr<JobRecord> Engine::ResumeNow(const std::string& id) {
   ASSIGN_OR_RETURN(const JobRecord job, world_.store.Get(id));
   RETURN_IF_ERROR(CheckNotFinal(job, "resume"));
   RETURN_IF_ERROR(transitions_.CheckAsks(job.id));
+  RunningJob* const kept = running_.Find(job.id);
+  if (job.state == JobState::kPausing && kept != nullptr && kept->spilled()) {
+    return kept_.FollowWith(*kept, RunningJob::AfterPause::kQueued);
+  }
   // Other states lead to QUEUED too, but not on anyone's word.
   if (job.state != JobState::kPaused) {
     return absl::FailedPreconditionError(
         absl::StrCat("a job in state ", JobStateName(job.state),
                      " can't be resumed: it is not PAUSED"));
   }
-  if (RunningJob* const kept = running_.Find(job.id)) {
-    ASSIGN_OR_RETURN(JobRecord changed, GoOn(*kept));
+  if (kept != nullptr) {
+    ASSIGN_OR_RETURN(JobRecord changed, kept_.GoOn(*kept));
     // A pause whose save is tried again: as it ends.
-    if (changed.state == JobState::kPausing) kept->set_resumed();
+    if (changed.state == JobState::kPausing) {
+      kept->set_after_pause(RunningJob::AfterPause::kQueued);
+    }
     return changed;
   }
   ASSIGN_OR_RETURN(JobRecord changed,
@@ -259,7 +326,7 @@ absl::StatusOr<JobRecord> Engine::SetPriorityNow(const std::string& id,
   }));
   queue_.SetPriority(id, changed.priority);
   if (RunningJob* const running = running_.Find(id)) {
-    running->runner().SetPriority(changed.priority);
+    running->SetPriority(changed.priority);
   }
   StartNext();
   return changed;

@@ -222,7 +222,27 @@ void RunningJob::GoOn() {
   } else {
     StepsEnd();
   }
-  runner_->TryAgain();
+  if (runner_->resting()) runner_->EndRest();
+  if (runner_->held()) runner_->TryAgain();
+}
+
+void RunningJob::SetPriority(Priority priority) {
+  priority_ = priority;
+  runner_->SetPriority(priority);
+}
+
+void RunningJob::Rest(absl::Time now) {
+  held_ = HeldReport{.reason = JobReason::kNone};
+  rests_since_ = now;
+  StepsEnd();
+  UpdateProgress();
+  runner_->Rest();
+}
+
+void RunningJob::Spill() {
+  held_.reset();
+  spilled_ = true;
+  runner_->Pause();
 }
 
 void RunningJob::OnFinished(const JobOutcome& outcome) {

@@ -54,6 +54,7 @@ class RunningJob final : public JobEvents {
       : world_(world),
         id_(job.id),
         owner_({job.project, job.owner}),
+        priority_(job.priority),
         files_(std::move(files)),
         progress_(job.progress),
         telemetry_({world.metrics, world.devices, world.recorder,
@@ -62,6 +63,8 @@ class RunningJob final : public JobEvents {
 
   const std::string& id() const { return id_; }
   const JobOwner& owner() const { return owner_; }
+  Priority priority() const { return priority_; }
+  void SetPriority(Priority priority);
   JobFiles& files() { return *files_; }
   JobRunner& runner() { return *runner_; }
   StepTelemetry& telemetry() { return telemetry_; }
@@ -80,11 +83,20 @@ class RunningJob final : public JobEvents {
   // When it may try again by itself.
   absl::Time next_try() const { return next_try_; }
   void Wait(absl::Time next_try) { next_try_ = next_try; }
-  // It tries again.  REQUIRES: held().
+  // It tries again, or rests no more.  REQUIRES: held().
   void GoOn();
-  // Queued again once it is PAUSED.
-  bool resumed() const { return resumed_; }
-  void set_resumed() { resumed_ = true; }
+  // REQUIRES: runner().MayRest().
+  void Rest(absl::Time now);
+  absl::Time rests_since() const { return rests_since_; }
+  // Its rest ends with a save, for its memory is needed.
+  void Spill();
+  bool spilled() const { return spilled_; }
+  // It takes no place of one that runs.
+  bool waits() const { return held_.has_value() || spilled_; }
+  // What follows once it is PAUSED.
+  enum class AfterPause { kPaused, kQueued };
+  AfterPause after_pause() const { return after_pause_; }
+  void set_after_pause(AfterPause after) { after_pause_ = after; }
   // On the status page.
   int color() const { return color_; }
   void set_color(int color) { color_ = color; }
@@ -142,6 +154,7 @@ class RunningJob final : public JobEvents {
   const World world_;
   const std::string id_;
   const JobOwner owner_;
+  Priority priority_;
   std::unique_ptr<JobFiles> files_;
   std::unique_ptr<Dataset> train_;
   std::unique_ptr<Dataset> validation_;
@@ -150,7 +163,9 @@ class RunningJob final : public JobEvents {
   std::optional<HeldReport> held_;
   int hold_count_ = 0;
   absl::Time next_try_;
-  bool resumed_ = false;
+  absl::Time rests_since_;
+  bool spilled_ = false;
+  AfterPause after_pause_ = AfterPause::kPaused;
   int color_ = 0;
   LossCurve losses_;
   LossCurve validation_losses_;

@@ -44,19 +44,27 @@ void RunningJobs::Add(std::shared_ptr<RunningJob> job) {
 }
 
 std::shared_ptr<RunningJob> RunningJobs::Take(const std::string& id) {
-  return jobs_.extract(id).mapped();
+  std::shared_ptr<RunningJob> taken = jobs_.extract(id).mapped();
+  std::erase_if(taken_, [](const auto& job) { return job.expired(); });
+  taken_.push_back(taken);
+  return taken;
+}
+
+bool RunningJobs::FreesMemory() const {
+  return std::any_of(taken_.begin(), taken_.end(),
+                     [](const auto& job) { return !job.expired(); });
 }
 
 int64_t RunningJobs::PlacesTaken() const {
   return std::count_if(jobs_.begin(), jobs_.end(), [](const auto& entry) {
-    return !entry.second->held().has_value();
+    return !entry.second->waits();
   });
 }
 
 std::vector<JobOwner> RunningJobs::Owners() const {
   std::vector<JobOwner> owners;
   for (const auto& [id, run] : jobs_) {
-    if (!run->held().has_value()) owners.push_back(run->owner());
+    if (!run->waits()) owners.push_back(run->owner());
   }
   return owners;
 }

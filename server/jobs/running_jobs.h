@@ -56,6 +56,8 @@ class RunningJobs final : public WorkerPool::Listener {
   void Add(std::shared_ptr<RunningJob> job);
   // It has ended.  REQUIRES: Find(id).
   std::shared_ptr<RunningJob> Take(const std::string& id);
+  // One that was taken still has its memory.
+  bool FreesMemory() const;
   // How many do not wait with their memory.
   int64_t PlacesTaken() const;
   // Whose they are, as PlacesTaken counts.
@@ -99,6 +101,7 @@ class RunningJobs final : public WorkerPool::Listener {
   DeviceReports devices_;
   TraceRecorder recorder_{devices_.ledgers()};
   Sampler* sampler_ = nullptr;
+  std::vector<std::weak_ptr<RunningJob>> taken_;
   Jobs jobs_;  // dies first
 };
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 #include "server/run/start_weights.h"
 #include "server/sample/sampling_state.h"
 #include "server/weights/checkpoint.h"
@@ -152,14 +153,33 @@ void JobRunner::OnDeviceLost(DeviceId device, const std::string& why) {
                       : why);
   book_.OnDeviceLost(device);
   // What only writes needs no device; what waits finds out when it goes on.
-  const bool writes = writer_.held() || phase_.finalizing() || phase_.quiet();
-  if (!writes) FailWithoutDevices(why);
+  const bool needs_none =
+      writer_.held() || resting_ || phase_.finalizing() || phase_.quiet();
+  if (!needs_none) FailWithoutDevices(why);
   evaluations_.OnDeviceLost();
 }
 
 // --- stopping ---
 
 void JobRunner::Pause() { Stop({JobState::kPaused, JobReason::kNone, "", ""}); }
+
+void JobRunner::Rest() {
+  resting_ = true;
+  book_.HoldSlots(StartedSlots::kEnd);
+  CarryOut();
+}
+
+void JobRunner::EndRest() {
+  resting_ = false;
+  last_step_ns_ = MonotonicNs();  // no step took that long
+  if (writer_.held()) return;     // what can't be written holds it yet
+  book_.ReleaseSlots();
+  FailWithoutDevices("all of them were lost while the job was paused");
+  if (!phase_.stepping()) return;
+  if (!book_.idle()) BeginSteps();
+  GoOn();
+  CarryOut();
+}
 
 void JobRunner::Cancel() {
   Stop({JobState::kCancelled, JobReason::kNone, "", ""});
@@ -182,6 +202,7 @@ void JobRunner::Stop(JobOutcome outcome) {
   if (phase_.finished()) return;
   const bool finalizing = phase_.finalizing();
   phase_.Stop(std::move(outcome));
+  const bool rested = std::exchange(resting_, false);
   GiveUpHeld();
   if (phase_.finished()) return;
   if (phase_.loading()) {
@@ -198,7 +219,12 @@ void JobRunner::Stop(JobOutcome outcome) {
   // A paused job keeps its weights: the step that is being updated ends first,
   // StepDone follows.
   const bool keep_weights = phase_.outcome().state == JobState::kPaused;
-  if (keep_weights && dispatcher().Updating(id())) return;
+  if (keep_weights && dispatcher().Updating(id())) {
+    if (!rested) return;
+    book_.ReleaseSlots();  // some of them may be needed to end it
+    CarryOut();
+    return;
+  }
   phase_.Abandon();
   dispatcher().Abandon(id());
   CarryOut();

@@ -14,7 +14,8 @@
 //   JobSaver, DirectoryWriter   checkpoints and output, and what is held
 //
 // When what it saves can't be written, it is *held* where it is: with its
-// memory, its plan and the steps that are begun, and no slot with a device.
+// memory, its plan and the steps that are begun, and no slot with a device.  A
+// job that *rests* is the same, for as long as its user likes.
 //
 // The dispatcher decides what runs where.  Runs on the event loop's thread;
 // workers' comings and losses come through the engine.  What waits for the disk
@@ -22,6 +23,7 @@
 #ifndef ROUNDHOUSE_SERVER_RUN_RUNNER_H_
 #define ROUNDHOUSE_SERVER_RUN_RUNNER_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -78,6 +80,22 @@ class JobRunner final : private StepBook::Owner,
   void Start();
   // Stops at the next moment that loses no finished step, saves, ends PAUSED.
   void Pause();
+  // Whether its steps go on, so that it may rest.
+  bool MayRest() const {
+    return phase_.stepping() && !resting_ && !held() &&
+           !evaluations_.sampling();
+  }
+  // Keeps all that it has, and no slot with a device, until EndRest, Pause,
+  // Drain or Cancel; what the host worker and a save have begun goes on.
+  // REQUIRES: MayRest().
+  void Rest();
+  // Goes on where it was.  REQUIRES: resting().
+  void EndRest();
+  bool resting() const { return resting_; }
+  // The newest checkpoint; 0: none.
+  int64_t saved_step() const {
+    return std::max<int64_t>(saver_.saved_step(), 0);
+  }
   // Stops as Pause does, but gives up what can't be written.
   void Drain();
   // Writes again what it is held for.  REQUIRES: held(), since OnHeld.
@@ -201,6 +219,7 @@ class JobRunner final : private StepBook::Owner,
   StepBook book_;
   int64_t last_step_ns_ = 0;  // when a step was reduced, or the job went on
   bool draining_ = false;
+  bool resting_ = false;
   Background background_;  // dies first
 };
 

@@ -1,5 +1,5 @@
 // JobRunner: jobs that wait with their memory, for what they save can't be
-// written.
+// written, or as they are told.
 #include <signal.h>
 
 #include <filesystem>
@@ -144,6 +144,101 @@ TEST_F(RunnerHoldTest, APauseEndsWhenItsSaveFits) {
   EXPECT_EQ(holds_[0].state, JobState::kPausing);
   EXPECT_EQ(checkpoints_, Steps{steps_.back()});
   EXPECT_TRUE(failed_checkpoints_.empty());
+}
+
+// --- rest ---
+
+class RunnerRestTest : public RunnerHoldTest {
+ protected:
+  // After the step it rests while its devices' workers die and are back, and
+  // then does this.
+  void RestAfter(int64_t step, std::function<void()> then) {
+    on_step_ = [this, step, then = std::move(then)](int64_t done) {
+      if (done != step) return;
+      loop_->After(absl::ZeroDuration(), [this, then] {
+        if (!runner_->MayRest()) return;  // it has ended
+        runner_->Rest();
+        EXPECT_TRUE(runner_->resting());
+        EXPECT_FALSE(runner_->MayRest());
+        sent_at_rest_ = Sent();
+        for (int i = 0; i < kDevices; ++i) {
+          kill(pool_->info(static_cast<WorkerId>(i)).pid, SIGKILL);
+        }
+        loop_->After(absl::Milliseconds(100), [this, then] {
+          EXPECT_EQ(Sent(), sent_at_rest_) << "it rests";
+          then();
+        });
+      });
+    };
+  }
+
+  int sent_at_rest_ = 0;
+};
+
+TEST_F(RunnerRestTest, AJobGoesOnWhereItWasAndDoesNoStepTwice) {
+  for (const char* fields : {"max_grad_norm: 0", "max_grad_norm: 1",
+                             "max_grad_norm: 0\noptimizer_mode: async",
+                             "max_grad_norm: 1\nmicro_batches_per_round: 1"}) {
+    for (int64_t at = 1; at <= 6; ++at) {
+      SCOPED_TRACE(absl::StrCat(fields, " at ", at));
+      Fresh();
+      RestAfter(at, [this] { runner_->EndRest(); });
+      Run(absl::StrCat("max_steps: 6\nsave_steps: 3\nsave_total_limit: 9\n",
+                       fields));
+      EXPECT_EQ(outcome_.state, JobState::kSucceeded) << outcome_.message;
+      EXPECT_EQ(steps_, (Steps{1, 2, 3, 4, 5, 6}));
+      EXPECT_EQ(checkpoints_, (Steps{3, 6}));
+    }
+  }
+}
+
+// Its memory is needed, or the daemon ends.
+TEST_F(RunnerRestTest, AJobThatRestsIsSavedAsAPauseSaves) {
+  for (const char* fields : {"max_grad_norm: 0", "max_grad_norm: 1",
+                             "max_grad_norm: 0\noptimizer_mode: async"}) {
+    for (const bool drains : {false, true}) {
+      for (int64_t at = 1; at <= 3; ++at) {
+        SCOPED_TRACE(absl::StrCat(fields, " at ", at));
+        Fresh();
+        RestAfter(at, [this, drains] {
+          drains ? runner_->Drain() : runner_->Pause();
+        });
+        Run(absl::StrCat("max_steps: 50\nsave_steps: 0\n", fields));
+        EXPECT_EQ(outcome_.state, JobState::kPaused) << outcome_.message;
+        EXPECT_EQ(outcome_.reason, JobReason::kNone) << outcome_.message;
+        ASSERT_FALSE(steps_.empty());
+        EXPECT_EQ(checkpoints_, Steps{steps_.back()});
+      }
+    }
+  }
+}
+
+TEST_F(RunnerRestTest, ACancelEndsARest) {
+  RestAfter(2, [this] { runner_->Cancel(); });
+  Run("max_steps: 50");
+  EXPECT_EQ(outcome_.state, JobState::kCancelled);
+  EXPECT_TRUE(checkpoints_.empty());
+}
+
+TEST_F(RunnerRestTest, ACheckpointThatDoesNotFitWaitsForTheEndOfTheRest) {
+  Misbehave(kDevices + 1, "full");
+  on_step_ = [this](int64_t step) {
+    if (step != 2) return;
+    loop_->After(absl::ZeroDuration(), [this] { runner_->Rest(); });
+  };
+  on_held_ = [this] {
+    ASSERT_TRUE(runner_->resting());
+    kill(pool_->info(pool_->FilesWorker()).pid, SIGKILL);
+    loop_->After(absl::Milliseconds(200), [this] {
+      runner_->EndRest();
+      EXPECT_TRUE(runner_->held());
+      runner_->TryAgain();
+    });
+  };
+  Run("max_steps: 5\nsave_steps: 2\nsave_total_limit: 9");
+  EXPECT_EQ(outcome_.state, JobState::kSucceeded) << outcome_.message;
+  EXPECT_EQ(steps_, (Steps{1, 2, 3, 4, 5}));
+  EXPECT_EQ(checkpoints_, (Steps{2, 4, 5}));
 }
 
 TEST_F(RunnerHoldTest, ACancelEndsWhatIsHeld) {

@@ -135,7 +135,7 @@ void JobRunner::OnHeld(const DirectoryPlan& plan, const absl::Status& status,
   if (book_.open()) {
     // What is begun stays begun, for its gradients may be there already; slots
     // that wait for its weights would be in other jobs' way.
-    book_.HoldSlots();
+    book_.HoldSlots(StartedSlots::kWithdrawn);
     CarryOut();
   }
   const JobState state = phase_.ending()       ? JobState::kPausing
@@ -153,12 +153,12 @@ void JobRunner::OnHeld(const DirectoryPlan& plan, const absl::Status& status,
 
 void JobRunner::OnUnheld() {
   last_step_ns_ = MonotonicNs();  // no step took that long
-  if (book_.open()) book_.ReleaseSlots();
+  if (book_.open() && !resting_) book_.ReleaseSlots();
 }
 
 void JobRunner::OnResumed() {
   if (!book_.open()) return;
-  if (phase_.stepping()) {
+  if (phase_.stepping() && !resting_) {
     FailWithoutDevices("all of them were lost while the job waited");
   }
   CarryOut();

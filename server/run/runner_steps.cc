@@ -12,7 +12,7 @@
 namespace roundhouse {
 
 void JobRunner::BeginNext() {
-  if (!phase_.stepping()) return;
+  if (!phase_.stepping() || resting_) return;
   ROUNDHOUSE_CHECK(book_.idle()) << "step " << marks_.begun;
   if (evaluations_.Due()) {
     evaluations_.Begin();
@@ -48,7 +48,7 @@ bool JobRunner::SaveDue() const {
 // step while it computes the last ones of the step before.  An evaluation waits
 // for the last update, another plan and a loss scale for the last gradient.
 void JobRunner::BeginSteps() {
-  if (writer_.held()) return;  // those that are begun end first
+  if (writer_.held() || resting_) return;  // those that are begun end first
   const int64_t most = memory_.state().options().stale ? 4 : 2;
   while (marks_.begun < evaluations_.EndStep() && !evaluations_.Due() &&
          marks_.begun - marks_.completed < most &&

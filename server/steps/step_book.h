@@ -88,8 +88,10 @@ class StepBook final : private DispatchLoop::Job, private ReplyHandler {
   // to be saved; with none, of none.
   void HoldForNextSave();
   // No slot of the job is sent until ReleaseSlots, and those that are out are
-  // asked for.
-  void HoldSlots() { dispatcher().HoldSlots(job_); }
+  // asked for (Dispatcher::HoldSlots).
+  void HoldSlots(StartedSlots started) {
+    dispatcher().HoldSlots(job_, started);
+  }
   void ReleaseSlots() { dispatcher().ReleaseSlots(job_); }
   // No step is unfinished.
   bool idle() const { return around_.dispatch.dispatcher().Idle(job_); }

@@ -180,7 +180,7 @@ TEST_F(StepBookTest, AHostOperationThatFailsIsTheOwners) {
 TEST_F(StepBookTest, SlotsThatAreHeldAreSentWhenTheyAreNot) {
   on_reduced_ = [this] {
     on_reduced_ = nullptr;
-    book_->HoldSlots();
+    book_->HoldSlots(StartedSlots::kWithdrawn);
     loop_->After(absl::ZeroDuration(), [this] {
       sent_when_held_ = telemetry_.sent;
       loop_->After(absl::ZeroDuration(), [this] {

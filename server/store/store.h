@@ -85,6 +85,7 @@ struct TransitionInfo {
 struct JobDetails {
   std::optional<std::string> output_path;
   std::optional<DatasetCounts> dataset;
+  std::optional<JobReason> reason;  // for the state that it is in
 };
 
 // What somebody wants to be changed of a job that has not ended.
@@ -96,8 +97,8 @@ struct PriorityChange {
 };
 
 struct JobPage {
-  std::vector<JobRecord>
-      jobs;  // Newest first, without text, resolved and files.
+  // Newest first, without text, resolved and files.
+  std::vector<JobRecord> jobs;
   std::optional<int64_t> next_before;  // Give it back as `before`.
   int64_t revision = 0;                // The store's when the page was read.
 };
@@ -137,8 +138,8 @@ struct RemovedCheckpoint {
 // One committed change as it was then.
 struct JobChange {
   JobEvent event;
-  JobRecord
-      job;  // Without text, resolved and files; state and step of the event.
+  // Without text, resolved and files; state and step of the event.
+  JobRecord job;
 };
 
 class JobStore {
@@ -282,9 +283,8 @@ class JobStore {
 
   const StoreOptions options_;
   std::vector<std::string> findings_;
-  std::unique_ptr<MarkFile>
-      mark_;        // The writer's thread's, as are the next two.
-  StoreMark tail_;  // What the mark must say.
+  std::unique_ptr<MarkFile> mark_;  // The writer's thread's, and the next two.
+  StoreMark tail_;                  // What the mark must say.
   bool mark_fails_ = false;
   Mutex listener_mutex_;
   std::function<void()> listener_ ABSL_GUARDED_BY(listener_mutex_);

@@ -85,14 +85,20 @@ absl::Status JobStore::SetDetails(const std::string& id,
     ASSIGN_OR_RETURN(JobRecord job, SelectJob(db, number, JobTexts::kLeftOut));
     if (details.output_path.has_value()) job.output_path = *details.output_path;
     if (details.dataset.has_value()) job.dataset = details.dataset;
-    ASSIGN_OR_RETURN(Statement update,
-                     db->Prepare("UPDATE jobs SET output_path = ?, dataset = ? "
-                                 "WHERE number = ?"));
-    update.Bind(job.output_path).Bind(DatasetToJson(job.dataset)).Bind(number);
+    job.reason = details.reason.value_or(job.reason);
+    ASSIGN_OR_RETURN(
+        Statement update,
+        db->Prepare("UPDATE jobs SET output_path = ?, dataset = ?, "
+                    "reason = ? WHERE number = ?"));
+    update.Bind(job.output_path).Bind(DatasetToJson(job.dataset));
+    update.Bind(static_cast<int64_t>(job.reason)).Bind(number);
     RETURN_IF_ERROR(update.Run());
-    return InsertEvent(
-        db, {.type = "details", .state = job.state, .step = job.progress.step},
-        number);
+    return InsertEvent(db,
+                       {.type = "details",
+                        .state = job.state,
+                        .reason = job.reason,
+                        .step = job.progress.step},
+                       number);
   });
 }
 

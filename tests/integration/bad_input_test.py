@@ -443,7 +443,7 @@ class FullDiskTest(BadInputTest):
         job = self.daemon.submit({**JOB, "max_steps": 100_000,
                                   "save_steps": 0})
         harness.wait_until(lambda: self.daemon.job(job)["step"] > 2, "steps")
-        self.daemon.client("pause", job)
+        self.daemon.client("pause", "--give-back", job)
         harness.wait_until(
             lambda: self.daemon.job(job)["state"] == "PAUSED", "PAUSED")
         step = self.daemon.job(job)["step"]
@@ -478,7 +478,7 @@ class FullDiskTest(BadInputTest):
                                   "save_steps": 0})
         harness.wait_until(lambda: self.daemon.job(job)["step"] > 2, "steps")
         self.fill(True)
-        self.daemon.client("pause", job)
+        self.daemon.client("pause", "--give-back", job)
         self.paused_by_the_disk(job)
         self.daemon.client("cancel", job)
 
@@ -489,7 +489,7 @@ class CorruptCheckpointTest(BadInputTest):
         job = self.daemon.submit({**JOB, "max_steps": 5000, "save_steps": 2,
                                   "save_total_limit": 3})
         harness.wait_until(lambda: self.daemon.job(job)["step"] > 8, "steps")
-        self.daemon.client("pause", job)
+        self.daemon.client("pause", "--give-back", job)
         harness.wait_until(
             lambda: self.daemon.job(job)["state"] == "PAUSED", "PAUSED")
         return job, sorted(

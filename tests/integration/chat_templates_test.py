@@ -102,7 +102,7 @@ class ChatTemplatesTest(unittest.TestCase):
         job = self.daemon.submit({**JOB, "max_steps": 100_000,
                                   "save_steps": 0})
         harness.wait_until(lambda: self.daemon.job(job)["step"] > 0, "a step")
-        self.daemon.client("pause", job)
+        self.daemon.client("pause", "--give-back", job)
         harness.wait_until(lambda: self.daemon.job(job)["state"] == "PAUSED",
                            "PAUSED")
         self.daemon.stop()

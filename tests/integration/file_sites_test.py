@@ -196,7 +196,7 @@ class FileSitesTest(unittest.TestCase):
             "eval_steps": 2, "eval_prompts": ["one two"], "packing": True,
             "save_total_limit": 1})
         self.step(adapter)
-        self.daemon.client("pause", adapter)
+        self.daemon.client("pause", "--give-back", adapter)
         self.wait_state(adapter, "PAUSED")
         self.daemon.client("resume", adapter)
         self.wait_state(adapter, "RUNNING")

@@ -190,7 +190,7 @@ class FullDiskTest(DiskTest):
 
     def test_verbs_while_it_is_kept(self):
         job, found = self.held()
-        self.assertIn("PAUSED", self.daemon.client("pause", job).stdout)
+        self.assertIn("PAUSED", self.daemon.client("pause", "--give-back", job).stdout)
         done = self.daemon.client("finish", job, check=False)
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("not RUNNING", done.stderr)
@@ -216,7 +216,7 @@ class FullDiskTest(DiskTest):
         job = self.daemon.submit({**JOB, "save_steps": 0})
         harness.wait_until(lambda: self.daemon.job(job)["step"] > 2, "steps")
         self.fill(FOR_THE_STORE)
-        self.daemon.client("pause", job)
+        self.daemon.client("pause", "--give-back", job)
         found = harness.wait_until(
             lambda: (now := self.daemon.job(job))["state"] == "PAUSED" and now,
             "PAUSED")
@@ -238,7 +238,7 @@ class FullDiskTest(DiskTest):
         job = self.daemon.submit({**JOB, "save_steps": 0})
         harness.wait_until(lambda: self.daemon.job(job)["step"] > 2, "steps")
         self.fill(FOR_THE_STORE)
-        self.daemon.client("pause", job)
+        self.daemon.client("pause", "--give-back", job)
         self.wait_state(job, "PAUSED")
         self.daemon.client("resume", job)
         step = self.wait_state(job, "PAUSED")["step"]
@@ -328,7 +328,7 @@ class FullDiskTest(DiskTest):
         """Each verb, and each end, on a disk without a free block."""
         paused = self.daemon.submit({**JOB, "save_steps": 0})
         self.wait_state(paused, "RUNNING")
-        self.daemon.client("pause", paused)
+        self.daemon.client("pause", "--give-back", paused)
         self.wait_state(paused, "PAUSED")
         running = self.daemon.submit(JOB)
         queued = self.daemon.submit(JOB)
@@ -402,7 +402,7 @@ class StoreRefusesTest(DiskTest):
     def test_jobs_in_each_state(self):
         paused = self.daemon.submit({**JOB, "save_steps": 0})
         self.wait_state(paused, "RUNNING")
-        self.daemon.client("pause", paused)
+        self.daemon.client("pause", "--give-back", paused)
         self.wait_state(paused, "PAUSED")
         running = self.daemon.submit({**JOB, "save_steps": 0})
         harness.wait_until(lambda: self.daemon.job(running)["step"] > 2,

@@ -271,7 +271,7 @@ class JsonTest(InterfaceTest):
         job = json.loads(done.stdout)["name"].rsplit("/", 1)[1]
         harness.wait_until(lambda: self.daemon.job(job)["step"] > 0, "steps")
         for command, states in (("pause", {"PAUSING", "PAUSED"}),
-                                ("resume", {"QUEUED", "LOADING"}),
+                                ("resume", {"RUNNING"}),
                                 ("cancel", {"CANCELLING", "CANCELLED"})):
             changed = json.loads(
                 self.client(0, command, job, "-o", "json").stdout)

@@ -72,8 +72,8 @@ class LifecycleTest(unittest.TestCase):
             lambda: self.daemon.job(job)["step"] >= step,
             f"step {step} of {job}", pause=0.02)
 
-    def change(self, what, job, status=0):
-        done = self.daemon.client(what, job, check=False)
+    def change(self, what, job, *flags, status=0):
+        done = self.daemon.client(what, job, *flags, check=False)
         self.assertEqual(done.returncode, status, done.stderr)
         return done
 
@@ -126,7 +126,7 @@ class QueueTest(LifecycleTest):
         job = self.daemon.submit(DISTURBED)
         self.wait_step(job, 30)
         other = self.daemon.submit(SHORT)
-        self.change("pause", job)
+        self.change("pause", job, "--give-back")
         self.wait_state(job, "PAUSED")
         step = self.daemon.job(job)["step"]
         self.assertTrue(self.daemon.checkpoint(job, step).is_dir())
@@ -140,6 +140,55 @@ class QueueTest(LifecycleTest):
         self.assert_same(self.result(job, end),
                          self.undisturbed(max_steps=end))
 
+    def test_an_urgent_job_takes_the_place_and_the_bits_stay(self):
+        job = self.daemon.submit(DISTURBED)
+        for step in (3, 20, 45):
+            self.wait_step(job, step)
+            self.daemon.wait(self.daemon.submit(
+                {**SHORT, "priority": "urgent"}))
+            self.wait_state(job, "RUNNING")
+        self.assertIn("a job of class urgent needs its place",
+                      self.daemon.log(job))
+        self.assertEqual(self.daemon.job(job)["attempts"], 4)
+        end = self.finish(job)
+        self.assert_same(self.result(job, end),
+                         self.undisturbed(max_steps=end))
+
+    def test_a_paused_job_keeps_its_memory_and_its_step(self):
+        job = self.daemon.submit({**DISTURBED, "save_steps": 0})
+        for step in range(1, 40, 3):
+            self.wait_step(job, step)
+            self.change("pause", job)
+            found = self.daemon.job(job)
+            self.assertEqual((found["state"], found["memory"]),
+                             ("PAUSED", "KEPT"))
+            self.assertIn("it keeps its memory", found["message"])
+            if step % 2:  # Another one runs meanwhile.
+                self.daemon.wait(self.daemon.submit({**SHORT, "max_steps": 1}))
+            self.assertEqual(self.daemon.job(job)["memory"], "KEPT")
+            self.change("resume", job)
+            self.assertEqual(self.daemon.job(job)["attempts"], 1)
+        self.assertFalse(self.daemon.job(job).get("last_checkpoint_path"))
+        end = self.finish(job)
+        self.assert_same(self.result(job, end),
+                         self.undisturbed(max_steps=end, save_steps=0))
+
+    def test_a_kill_leaves_it_paused_after_its_last_checkpoint(self):
+        fields = {"save_steps": 10, "save_total_limit": 2}
+        job = self.daemon.submit({**DISTURBED, **fields})
+        self.wait_step(job, 23)
+        self.change("pause", job)
+        self.daemon.kill()
+        self.daemon.start()
+        harness.wait_until(
+            lambda: self.daemon.job(job).get("memory") == "GIVEN_BACK",
+            "memory given back")
+        self.assertRegex(self.daemon.job(job)["message"], "after step [23]0")
+        self.change("resume", job)
+        end = self.finish(job)
+        self.assert_same(self.result(job, end),
+                         self.undisturbed(max_steps=end, **fields))
+
     def check_pauses(self, **fields):
         """Soon after some steps, and while it loads. Answers the last step
         and the result."""
@@ -148,7 +197,7 @@ class QueueTest(LifecycleTest):
             self.wait_step(job, step)
             harness.wait_until(lambda: self.state(job) != "VALIDATING",
                                "validated")
-            self.change("pause", job)
+            self.change("pause", job, *["--give-back"] * (step % 2))
             self.wait_state(job, "PAUSED")
             self.change("resume", job)
         end = self.finish(job)
@@ -321,7 +370,8 @@ class DaemonTest(LifecycleTest):
             if end != "SUCCEEDED":
                 self.wait_step(job, 2)
                 harness.wait_until(lambda: used() > empty, "memory in use")
-                self.change("cancel" if end == "CANCELLED" else "pause", job)
+                self.change(*(["cancel", job] if end == "CANCELLED" else
+                              ["pause", job, "--give-back"]))
             self.wait_state(job, end)
             harness.wait_until(lambda: used() == empty,
                                f"host memory after {end}")
@@ -331,7 +381,7 @@ class SubmitTest(LifecycleTest):
     def test_resume_from_another_jobs_checkpoint(self):
         half = self.daemon.submit({**DISTURBED, "output_name": "half"})
         self.wait_step(half, 30)
-        self.change("pause", half)
+        self.change("pause", half, "--give-back")
         self.wait_state(half, "PAUSED")
         folder = self.daemon.job(half)["last_checkpoint_path"]
         step = int(folder.rsplit("-", 1)[1])

@@ -75,7 +75,7 @@ class LoraTest(unittest.TestCase):
 
     def pause(self, job):
         """The step that it is paused after."""
-        self.daemon.client("pause", job)
+        self.daemon.client("pause", "--give-back", job)
         self.wait_state(job, "PAUSED")
         return self.step(job)
 

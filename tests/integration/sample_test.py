@@ -189,7 +189,7 @@ class UnfinishedTest(SampleTest):
         self.assertIn(f"job {job} has no weights yet: its first checkpoint "
                       "comes at step 900000", done.stderr)
         # A paused one has them.
-        self.daemon.client("pause", job)
+        self.daemon.client("pause", "--give-back", job)
         harness.wait_until(
             lambda: self.daemon.job(job)["state"] == "PAUSED", "PAUSED")
         self.assertIn("checkpoint-", self.sample(job)["source"])

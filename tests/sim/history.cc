@@ -101,6 +101,8 @@ void History::OnBegins(const Order& order) {
   Look();
   const std::string id = NameOfJob(static_cast<int64_t>(slot->job));
   const Job& job = jobs_[id];
+  // The store's thread may not have told yet of what it has written.
+  if (!IsActive(job.state)) LookNow();
   if (IsActive(job.state)) return;
   Break(absl::StrCat(id, " is ", JobStateName(job.state), " and a slot of it ",
                      "begins"));
@@ -130,7 +132,10 @@ void History::OnDone(const Order& order) {
 // --- what the store says ---
 
 void History::Look() {
-  if (!server_->store_told()) return;
+  if (server_->store_told()) LookNow();
+}
+
+void History::LookNow() {
   while (true) {
     const auto changes = server_->store().ChangesAfter(revision_, "", 100);
     if (!changes.ok()) return Break(std::string(changes.status().message()));
@@ -160,7 +165,11 @@ void History::OnChange(const JobChange& change) {
     if (state == JobState::kLoading) job.updates.clear();
     if (state == JobState::kFinalizing) CheckUpdates(found->first, job);
   }
+  job.spilled = state == JobState::kPausing &&
+                (job.spilled || job.state == JobState::kPaused ||
+                 change.event.reason == JobReason::kGivesWay);
   job.state = state;
+  job.gives_way = change.job.reason == JobReason::kGivesWay;
   job.memory_kept = change.job.progress.memory_kept;
 }
 
@@ -186,7 +195,7 @@ void History::CheckRunning() {
   int running = 0;
   std::map<std::string, int> of_user;
   for (const auto& [id, job] : jobs_) {
-    if (!IsActive(job.state) || job.memory_kept) continue;
+    if (!IsActive(job.state) || job.memory_kept || job.spilled) continue;
     ++running;
     const std::string& user = job.request.caller.user;
     if (++of_user[user] > max_of_user_) {
@@ -283,11 +292,13 @@ void History::Ask() {
   };
   bool ignored = false;
   const Verb verbs[] = {{"pause", &Engine::Pause, &ignored},
+                        {"pause", &Engine::Pause, &ignored},
+                        {"give back", &Engine::PauseAndGiveBack, &ignored},
                         {"resume", &Engine::Resume, &ignored},
                         {"resume", &Engine::Resume, &ignored},
                         {"cancel", &Engine::Cancel, &job.cancelled},
                         {"finish", &Engine::Finish, &job.finished}};
-  const Verb& verb = verbs[Draw(5)];
+  const Verb& verb = verbs[Draw(7)];
   const Result answer =
       server_->Call<Result>([&] { return (server_->engine().*verb.call)(id); });
   NoteAnswer(absl::StrCat(verb.name, " ", id), answer.status());
@@ -411,6 +422,7 @@ bool History::ResumeAll() {
   for (auto& [id, job] : jobs_) {
     all_final &= IsFinal(job.state);
     if (job.state != JobState::kPaused) continue;
+    if (job.gives_way) Break(absl::StrCat(id, " gave way and stays PAUSED"));
     server_->Call<Result>([&, id = id] { return server_->engine().Resume(id); })
         .IgnoreError();
   }
@@ -421,6 +433,7 @@ void History::EndAll() {
   MendStore();
   Say("nothing happens any more");
   ReturnAll();
+  Pass(2 * kLongestStoreRetry);
   const absl::Time latest = server_->now() + kMostWait;
   while (broken_.ok() && !ResumeAll()) {
     if (server_->now() > latest) return Break("jobs do not end");

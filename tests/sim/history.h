@@ -6,6 +6,7 @@
 //   - what was acknowledged is there, priorities too, a request that is made
 //     again gives the job that it made, and each state follows from the last
 //     one by an arrow of job_state.h;
+//   - a job that gave way to others comes back by itself;
 //   - no more jobs run than may, of all and of each user;
 //   - only jobs that run get slots, and no device that is lent for long;
 //   - each unit is updated once in each step, the steps follow each other, and
@@ -69,6 +70,8 @@ class History {
   struct Job {
     JobState state = JobState::kValidating;
     bool memory_kept = false;
+    bool spilled = false;                   // PAUSING, for its memory is needed
+    bool gives_way = false;                 // GIVES_WAY: it comes back
     int64_t steps = 0;                      // that it is to make
     bool cancelled = false;                 // asked for
     bool finished = false;                  // asked for
@@ -92,6 +95,7 @@ class History {
   void Pass(absl::Duration time);
   // What the store has told since the last look.
   void Look();
+  void LookNow();
   void OnChange(const JobChange& change);
   void CheckUpdates(const std::string& id, const Job& job);
   void CheckRunning();

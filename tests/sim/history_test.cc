@@ -7,7 +7,6 @@
 #include <iostream>
 #include <string>
 
-#include "base/log.h"
 #include "gtest/gtest.h"
 
 namespace roundhouse::sim {
@@ -16,17 +15,6 @@ namespace {
 uint64_t Setting(const char* name, uint64_t otherwise) {
   const char* const text = std::getenv(name);
   return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
-}
-
-// In memory where there is such a folder: nothing here depends on a disk.
-std::string NewRoot() {
-  for (const std::string& folder :
-       {std::string("/dev/shm"), testing::TempDir()}) {
-    std::string name = folder + "/roundhouse_sim_XXXXXX";
-    if (mkdtemp(name.data()) != nullptr) return name;
-  }
-  ROUNDHOUSE_CHECK(false) << "no folder for a history";
-  return "";
 }
 
 constexpr uint64_t kParts = 4;  // that may run side by side

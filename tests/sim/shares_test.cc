@@ -16,118 +16,12 @@
 #include "gtest/gtest.h"
 #include "server/usage/usage_book.h"
 #include "server/usage/usage_table.h"
-#include "tests/sim/sim_server.h"
+#include "tests/sim/sharing_test_fixture.h"
 
 namespace roundhouse::sim {
 namespace {
 
-class SharesTest : public testing::Test {
- protected:
-  SharesTest() : root_(testing::TempDir() + "/shares_test") {
-    std::filesystem::remove_all(root_);
-    std::filesystem::create_directories(root_);
-    root_ = std::filesystem::canonical(root_);
-  }
-  ~SharesTest() override {
-    server_.reset();
-    std::filesystem::remove_all(root_);
-  }
-
-  void StartServer(int devices, uint64_t seed, int max_running_jobs = 16) {
-    SimServerOptions options;
-    options.root = root_;
-    options.workers.device_count = devices;
-    options.workers.seed = seed;
-    options.workers.begins = [this](const Order& order) {
-      const auto* const slot = std::get_if<wire::RunSlot>(&order.body);
-      if (slot == nullptr) return;
-      begun_.try_emplace(slot->job, server_->now());
-      running_[slot->slot] = slot->job;
-      // A replay has the same number.
-      EXPECT_TRUE(slots_.insert(slot->slot).second) << "computed twice";
-    };
-    options.workers.done = [this](const Order& order, absl::Duration time) {
-      const auto* const slot = std::get_if<wire::RunSlot>(&order.body);
-      if (slot == nullptr) return;
-      running_.erase(slot->slot);
-      computed_[owners_[slot->job]] += time;
-      longest_ = std::max(longest_, time);
-    };
-    options.host_bytes = uint64_t{256} << 20;
-    options.max_running_jobs = max_running_jobs;
-    owners_.clear();
-    slots_.clear();
-    running_.clear();
-    server_ = std::make_unique<SimServer>(options);
-    server_->Start();
-  }
-
-  void Submit(const std::string& user, const std::string& more = "") {
-    SubmitRequest request;
-    request.text =
-        "model_name_or_path: m\nmodel_init: random\ndataset: d.jsonl\n"
-        "max_length: 8\nbatch_size: 4\nmicro_batch_size: 1\n"
-        "max_steps: 100000\nsave_steps: 100000\n" +
-        more;
-    request.file_name = "job.yaml";
-    request.caller = {.principal = "user:" + user, .user = user, .admin = true};
-    const auto made = server_->Call<absl::StatusOr<SubmitResult>>(
-        [&] { return server_->engine().Submit(request); });
-    ASSERT_TRUE(made.ok()) << made.status();
-    owners_[static_cast<uint64_t>(*JobNumber(made->job.id))] = user;
-  }
-
-  void Pass(absl::Duration time) {
-    server_->RunFor(time, [] {});
-  }
-
-  absl::Status Cancel(uint64_t job) {
-    const std::string id = NameOfJob(static_cast<int64_t>(job));
-    return server_
-        ->Call<absl::StatusOr<JobRecord>>(
-            [&] { return server_->engine().Cancel(id); })
-        .status();
-  }
-  // Cancels every job, and waits.
-  void EndAll() {
-    for (const auto& [job, user] : owners_) Cancel(job).IgnoreError();
-    Pass(absl::Seconds(10));
-  }
-  // The only one that runs, after a while; 0: none does.
-  uint64_t Running() {
-    Pass(absl::Seconds(5));
-    uint64_t running = 0;
-    for (const auto& [job, user] : owners_) {
-      const auto record =
-          server_->store().Get(NameOfJob(static_cast<int64_t>(job)));
-      if (!record.ok() || record->state != JobState::kRunning) continue;
-      EXPECT_EQ(running, 0u);
-      running = job;
-    }
-    return running;
-  }
-
-  // What is booked, by user.
-  std::map<std::string, UsageAmount> Used() {
-    std::map<std::string, UsageAmount> used;
-    const absl::Status read = ReadUsage(
-        server_->store(), 0, [&](const UsageKey& key, const UsageAmount& row) {
-          used[key.user].device_ns += row.device_ns;
-          used[key.user].host_mib_seconds += row.host_mib_seconds;
-        });
-    EXPECT_TRUE(read.ok()) << read;
-    return used;
-  }
-
-  std::string root_;
-  std::map<uint64_t, std::string> owners_;
-  std::set<uint64_t> slots_;
-  std::map<uint64_t, absl::Time> begun_;  // a job's first slot
-  std::map<uint64_t, uint64_t> running_;  // slots, and their jobs
-  std::map<std::string, absl::Duration> computed_;
-  absl::Duration longest_;
-  std::unique_ptr<SimServer> server_;
-};
+using SharesTest = SharingTest;
 
 // Jobs of lengths that differ by up to sixteen times, and so many that each
 // user has a slot that can go whenever a device is free.

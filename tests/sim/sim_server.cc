@@ -1,5 +1,7 @@
 #include "tests/sim/sim_server.h"
 
+#include <stdlib.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -180,6 +182,17 @@ void SimServer::RunFor(absl::Duration time, const std::function<void()>& each) {
     if (next > end || now >= end) break;
   }
   Settle();
+}
+
+std::string NewRoot() {
+  for (const std::string& folder :
+       {std::string("/dev/shm"),
+        std::filesystem::temp_directory_path().string()}) {
+    std::string name = folder + "/roundhouse_sim_XXXXXX";
+    if (mkdtemp(name.data()) != nullptr) return name;
+  }
+  ROUNDHOUSE_CHECK(false) << "no folder for a history";
+  return "";
 }
 
 }  // namespace roundhouse::sim

@@ -120,6 +120,10 @@ class SimServer {
   std::unique_ptr<Daemon> daemon_;
 };
 
+// A new folder for a server, in memory where there is such a place: nothing
+// here depends on a disk.
+std::string NewRoot();
+
 }  // namespace roundhouse::sim
 
 #endif  // ROUNDHOUSE_TESTS_SIM_SIM_SERVER_H_
