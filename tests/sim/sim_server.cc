@@ -32,8 +32,8 @@ constexpr char kHelper[] =
     "while [ \"$1\" != --out ]; do shift; done\n"
     "exec install -D -t \"$2\" %ROOT%/prepared/*\n";
 
-constexpr int kSequences = 12;
-constexpr int kTokens = 3;  // of each
+constexpr int kTokens = 3;       // of each sequence
+constexpr uint32_t kWords = 36;  // less than models know
 
 void WriteFile(const std::string& path, absl::string_view bytes) {
   std::ofstream file(path, std::ios::binary);
@@ -47,14 +47,16 @@ absl::string_view BytesOf(const std::vector<T>& values) {
           values.size() * sizeof(T)};
 }
 
-void WritePrepared(const std::string& folder) {
+void WritePrepared(const std::string& folder, int sequences) {
   std::vector<uint32_t> tokens;
   std::vector<uint64_t> offsets = {0};
-  for (uint32_t i = 0; i < kSequences * kTokens; ++i) tokens.push_back(i);
+  for (int i = 0; i < sequences * kTokens; ++i) {
+    tokens.push_back(static_cast<uint32_t>(i) % kWords);
+  }
   std::vector<uint32_t> lines;
-  for (uint32_t i = 1; i <= kSequences; ++i) {
-    offsets.push_back(uint64_t{i} * kTokens);
-    lines.push_back(i);
+  for (int i = 1; i <= sequences; ++i) {
+    offsets.push_back(static_cast<uint64_t>(i) * kTokens);
+    lines.push_back(static_cast<uint32_t>(i));
   }
   const std::vector<uint8_t> labels(tokens.size(), 1);
   nlohmann::json files;
@@ -66,14 +68,13 @@ void WritePrepared(const std::string& folder) {
   write("labels.u8", BytesOf(labels));
   write("offsets.u64", BytesOf(offsets));
   write("lines.u32", BytesOf(lines));
-  const nlohmann::json manifest = {
-      {"format_version", 2},
-      {"sequences", kSequences},
-      {"tokens", tokens.size()},
-      {"target_tokens", tokens.size() - kSequences},
-      {"truncated", 0},
-      {"files", files},
-      {"max_sequence_tokens", kTokens}};
+  const nlohmann::json manifest = {{"format_version", 2},
+                                   {"sequences", sequences},
+                                   {"tokens", tokens.size()},
+                                   {"target_tokens", tokens.size() - sequences},
+                                   {"truncated", 0},
+                                   {"files", files},
+                                   {"max_sequence_tokens", kTokens}};
   WriteFile(folder + "/manifest.json", SealJson(manifest.dump(1) + "\n"));
 }
 
@@ -98,7 +99,7 @@ void SimServer::WriteInputs() const {
   WriteFile(root + "/data/m/tokenizer.json", "{}");
   WriteFile(root + "/data/d.jsonl", "{\"text\": \"a\"}\n");
   WriteFile(root + "/helper", absl::StrReplaceAll(kHelper, {{"%ROOT%", root}}));
-  WritePrepared(root + "/prepared");
+  WritePrepared(root + "/prepared", options_.sequences);
 }
 
 void SimServer::Start() {

@@ -41,6 +41,7 @@ struct SimServerOptions {
   SimWorkersOptions workers;
   uint64_t host_bytes = uint64_t{64} << 20;
   int max_running_jobs = 2;
+  int sequences = 12;    // in every dataset
   Sharing sharing = {};  // as the table of limits says it
   // What of the store's writes fails, as StoreOptions::fault.
   std::function<absl::Status()> store_fault = [] { return absl::OkStatus(); };

@@ -15,8 +15,6 @@ namespace {
 
 // Between a worker and whoever waits for what it says or raises.
 constexpr absl::Duration kLatency = absl::Microseconds(20);
-// Words that the daemon raises ring no bell here: who waits looks again.
-constexpr absl::Duration kLookAgain = absl::Milliseconds(100);
 
 }  // namespace
 
@@ -234,7 +232,10 @@ absl::Duration SimWorkers::MicroBatchTime(const wire::RunSlot& slot) const {
   const double pass = slot.kind == SlotKind::kForward    ? 1
                       : slot.kind == SlotKind::kEvaluate ? 1
                                                          : 3;
-  return layers * pass * kOfJob[slot.job % 5] * options_.layer_time;
+  const absl::Duration layer = options_.layer_time_of != nullptr
+                                   ? options_.layer_time_of(slot.job)
+                                   : kOfJob[slot.job % 5] * options_.layer_time;
+  return layers * pass * layer;
 }
 
 absl::Duration SimWorkers::CommandTime(const wire::Body& command) {
@@ -250,7 +251,7 @@ void SimWorkers::GoOnLater(WorkerId id, absl::Duration delay) {
 
 void SimWorkers::LookAgain(WorkerId id) {
   if (std::exchange(At(id).looks, true)) return;
-  After(id, kLookAgain, [this, id] {
+  After(id, options_.look_again, [this, id] {
     At(id).looks = false;
     GoOn(id);
   });

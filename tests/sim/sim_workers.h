@@ -43,6 +43,10 @@ struct SimWorkersOptions {
   // What a layer takes of a micro-batch on average; each job has its own
   // length, between a quarter of this and four times as much.
   absl::Duration layer_time = absl::Milliseconds(20);
+  // What it takes of a job's, in place of these where it is set.
+  std::function<absl::Duration(uint64_t job)> layer_time_of = {};
+  // Words that the daemon raises ring no bell here: who waits looks again.
+  absl::Duration look_again = absl::Milliseconds(100);
   // Is told of a command as it begins, and of one that is done, with the time
   // that a slot was computed.
   std::function<void(const Order&)> begins = [](const Order&) {};
