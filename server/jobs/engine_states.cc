@@ -117,9 +117,11 @@ void Engine::TakeUp(const JobRecord& job) {
   }
 }
 
-// It came before those that were queued since.
+// It ran, or was about to.
 void Engine::QueueAgain(const std::string& id) {
-  queue_.AddInOrder(QueuedNow(id));
+  JobQueue::Queued queued = QueuedNow(id);
+  queued.ran = true;
+  queue_.AddInOrder(queued);
   UpdateCounts();
   StartNext();
 }

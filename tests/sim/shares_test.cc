@@ -216,15 +216,80 @@ TEST_F(SharesTest, WhoHasUsedMuchWaitsBehindOneWhoHasNot) {
   server_->engine().SetSharing({.weights = {.users = {{"bob", 0.25}}}});
   ASSERT_TRUE(Cancel(4).ok());
   EXPECT_EQ(Running(), 2u);
-  // What the store has is what the next daemon goes by: her job that ran waits.
+  // Her job that ran keeps its place in the next daemon, which goes by what the
+  // store has from then on.
   Pass(absl::Seconds(100));
   server_->Crash();
   slots_.clear();
   server_->Start();
-  EXPECT_EQ(Running(), 5u);
-  // Jobs of one user keep their order.
-  ASSERT_TRUE(Cancel(5).ok());
   EXPECT_EQ(Running(), 2u);
+  ASSERT_TRUE(Cancel(2).ok());
+  EXPECT_EQ(Running(), 5u);
+  ASSERT_TRUE(Cancel(5).ok());
+  EXPECT_EQ(Running(), 3u);
+}
+
+// Two places.  What runs as the daemon is killed, or stops, runs in the next
+// one, whoever waits.
+TEST_F(SharesTest, ARestartTakesNobodysPlace) {
+  StartServer(1, 1, 2);
+  for (int job = 0; job < 3; ++job) Submit("ann");
+  Pass(absl::Seconds(60));
+  for (int job = 0; job < 2; ++job) Submit("bob");
+  const auto running = [this] {
+    Pass(absl::Seconds(20));
+    std::set<uint64_t> jobs;
+    for (const auto& [job, user] : owners_) {
+      const auto record =
+          server_->store().Get(NameOfJob(static_cast<int64_t>(job)));
+      if (record->state == JobState::kRunning) jobs.insert(job);
+    }
+    return jobs;
+  };
+  EXPECT_EQ(running(), (std::set<uint64_t>{1, 2}));
+  server_->Crash();
+  slots_.clear();
+  server_->Start();
+  EXPECT_EQ(running(), (std::set<uint64_t>{1, 2}));
+  ASSERT_TRUE(Cancel(1).ok());
+  EXPECT_EQ(running(), (std::set<uint64_t>{2, 4}));
+  server_->Crash();
+  slots_.clear();
+  server_->Start();
+  EXPECT_EQ(running(), (std::set<uint64_t>{2, 4}));
+}
+
+// Two whose owners have about the same, and whose turn changes with each turn of
+// the loop: the one that is being opened stays the first.
+TEST_F(SharesTest, AJobThatIsBeingOpenedIsOpenedToItsEnd) {
+  StartServer(1, 1);
+  const int64_t hour = HourOf(server_->now());
+  for (const char* user : {"ann", "bob"}) {
+    const UsageKey key = {
+        .hour = hour, .project = kDefaultProject, .user = user};
+    ASSERT_TRUE(WriteUsage(server_->store(), {{key, {1'000'000, 0}}}).ok());
+  }
+  server_->Crash();
+  server_->Start();
+  server_->engine().SetSharing({.running = {.all = 0}});
+  Submit("ann");
+  Submit("bob");
+  EXPECT_EQ(Running(), 0u);
+  const auto any_loads = [this] {
+    for (const auto& [job, user] : owners_) {
+      const auto record =
+          server_->store().Get(NameOfJob(static_cast<int64_t>(job)));
+      if (record->state != JobState::kQueued) return true;
+    }
+    return false;
+  };
+  for (int turn = 0; turn < 300 && !any_loads(); ++turn) {
+    const char* const first = turn % 2 == 0 ? "ann" : "bob";
+    server_->engine().SetSharing(
+        {.weights = {.users = {{first, 2}}}, .running = {.all = 1}});
+    server_->Turn();
+  }
+  EXPECT_TRUE(any_loads());
 }
 
 // Two who always have more to do, and one who had a lot before they came.
