@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "base/version.h"
@@ -76,8 +77,10 @@ Engine::Engine(const EngineOptions& options, const World& world,
       static_cast<int64_t>(world_.arena.limit_bytes()));
   status_.SetHostUsed(world_.arena.used_bytes());
   world_.arena.OnFreedLater([this] { StartNext(); });
-  running_.dispatch().dispatcher().OnCharge(
-      [this](const DeviceCharge& charge) { usage_.AddDevice(charge); });
+  running_.dispatch().dispatcher().OnCharge([this](const DeviceCharge& charge) {
+    usage_.AddDevice(charge);
+    running_.users().AddUse(charge, MonotonicNs());
+  });
   MakeSampler();
   MakeExporter();
 }

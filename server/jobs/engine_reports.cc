@@ -116,6 +116,7 @@ void Engine::Tick() {
   running_.recorder().Tick();
   status_.SetHostUsed(world_.arena.used_bytes());
   running_.PublishArena(world_.arena.used_bytes());
+  running_.PublishUsers(queue_.Owners(), sharing_.weights);
   start_later_ |= usage_.Tick(running_.HostHolders());
   PublishDisk(options_.state_dir, world_.metrics);
   status_.Publish({.running = running_,

@@ -1,6 +1,7 @@
 // How users share the devices of a whole daemon, in virtual time.
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
@@ -11,6 +12,7 @@
 #include <utility>
 #include <variant>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
@@ -188,6 +190,11 @@ TEST_F(SharesTest, AnUrgentJobWaitsForOneSlotAtMost) {
       if (job->state == JobState::kRunning) runs = server_->now();
     });
     ASSERT_TRUE(runs.has_value()) << "seed " << seed;
+    // The first one alone counts.
+    EXPECT_TRUE(
+        absl::StrContains(server_->metrics().Render(),
+                          "\nroundhouse_preemption_latency_seconds_count 1\n"))
+        << "seed " << seed;
     const absl::Duration waited = begun_.at(urgent) - *runs;
     EXPECT_LE(waited, longest_ + absl::Milliseconds(15)) << "seed " << seed;
     most_beyond = std::max(most_beyond, waited - longest_);
@@ -290,6 +297,42 @@ TEST_F(SharesTest, AJobThatIsBeingOpenedIsOpenedToItsEnd) {
     server_->Turn();
   }
   EXPECT_TRUE(any_loads());
+}
+
+// The metrics of users say what devices computed, and who is owed how much.
+TEST_F(SharesTest, MetricsSayWhatEachUserHas) {
+  constexpr int kDevices = 2;
+  StartServer(kDevices, 1);
+  for (int job = 0; job < 3; ++job) {
+    Submit("ann");
+    Submit("bob");
+  }
+  Pass(absl::Seconds(200));
+  const auto value = [this](const std::string& name, const std::string& user) {
+    const std::string page = server_->metrics().Render();
+    const std::string line =
+        absl::StrCat("\nroundhouse_user_", name, "user=\"", user, "\"} ");
+    const size_t at = page.find(line);
+    return at == std::string::npos
+               ? std::nan("")
+               : std::strtod(page.c_str() + at + line.size(), nullptr);
+  };
+  const double slots = absl::ToDoubleSeconds(kDevices * longest_);
+  for (const char* user : {"ann", "bob"}) {
+    const double computed = absl::ToDoubleSeconds(computed_[user]);
+    EXPECT_GT(computed, 100) << user;
+    EXPECT_NEAR(value("service_seconds_total{", user), computed, slots) << user;
+    EXPECT_EQ(value("jobs{state=\"running\",", user), 3) << user;
+    EXPECT_EQ(value("jobs{state=\"queued\",", user), 0) << user;
+    // Within two slots on each device, and two where the time is cut.
+    EXPECT_LE(std::abs(value("service_lag_seconds{", user)), 4 * slots) << user;
+  }
+  // His share is three times as much from now on, as if it had been before.
+  server_->engine().SetSharing({.weights = {.users = {{"bob", 3}}}});
+  Pass(absl::Seconds(20));
+  const double lag = value("service_lag_seconds{", "bob");
+  EXPECT_GT(lag, absl::ToDoubleSeconds(computed_["bob"]) / 4);
+  EXPECT_NEAR(value("service_lag_seconds{", "ann"), -lag, 1e-3);
 }
 
 // Two who always have more to do, and one who had a lot before they came.
