@@ -257,6 +257,14 @@ void Engine::ReviveDevice(int device) {
   });
 }
 
+absl::StatusOr<SharedUse> Engine::Used() {
+  auto promise = std::make_shared<std::promise<SharedUse>>();
+  auto answer = promise->get_future();
+  RETURN_IF_ERROR(
+      world_.loop.Post([this, promise] { promise->set_value(UsedNow()); }));
+  return answer.get();
+}
+
 std::vector<DeviceInfo> Engine::Devices() { return running_.devices().Infos(); }
 
 ServerInfo Engine::Server() {
