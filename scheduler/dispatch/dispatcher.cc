@@ -115,6 +115,15 @@ void Dispatcher::NoteUse(const DeviceCharge& use) {
   charged_(use);
 }
 
+std::vector<JobOwner> Dispatcher::Waiting() const {
+  std::vector<JobOwner> owners;
+  for (const auto& [id, job] : jobs_) {
+    if (job.job_class == JobClass::kBackfill) continue;
+    if (job.steps.NextSlot().has_value()) owners.push_back(job.owner);
+  }
+  return owners;
+}
+
 uint64_t Dispatcher::NextStepNumber(JobId job) const {
   return At(job).next_step_number();
 }

@@ -143,6 +143,9 @@ class Dispatcher {
   // How users and projects share, and what they had beside slots.
   void SetWeights(const ShareWeights& weights);
   void NoteUse(const DeviceCharge& use);
+  // Whose jobs have a slot that could go and that no device takes now, one
+  // each; not of backfill jobs, which are owed nothing.
+  std::vector<JobOwner> Waiting() const;
   // Told of all that is charged, slots and what NoteUse says, when it is.
   // `charged` returns at once, and calls nothing here.
   void OnCharge(std::function<void(const DeviceCharge&)> charged) {

@@ -119,6 +119,27 @@ TEST(SeveralJobsTest, UsersShareByWeightHoweverManyJobsTheyHave) {
   EXPECT_EQ(charged["bob"], 0);
 }
 
+TEST(SeveralJobsTest, WhoWaitsIsWhoHasASlotThatNoDeviceTakes) {
+  OneDevice device;
+  const auto waiting = [&device] {
+    std::map<std::string, int> jobs;
+    for (const JobOwner& owner : device.dispatcher().Waiting()) {
+      ++jobs[owner.user];
+    }
+    return jobs;
+  };
+  device.Add(kJob, 40, {"lab", "ann"});
+  device.Run(1000);
+  EXPECT_TRUE(waiting().empty());  // its sums have no room for more slots
+  for (uint64_t i = 2; i < 6; ++i) device.Add(JobId{i}, 25, {"lab", "bob"});
+  device.Run(1000);
+  EXPECT_GE(waiting()["bob"], 2);
+  device.dispatcher().SetClass(JobId{2}, JobClass::kBackfill);
+  for (uint64_t i = 3; i < 6; ++i) device.Hold(JobId{i});
+  device.Run(1000);
+  EXPECT_EQ(waiting()["bob"], 0);
+}
+
 // Each goes before those that were sent: turns have room below the first one.
 TEST(SeveralJobsTest, JobsThatBeginInTheOtherOrderAllHaveTheirTurn) {
   Dispatcher dispatcher({});

@@ -27,6 +27,14 @@ class Turns {
   std::map<std::pair<std::string, std::string>, JobQueue::Turn> known_;
 };
 
+// Whether `a` goes before one that has waited longer.
+bool Overtakes(const JobQueue::Queued& a, const JobQueue::Queued& b,
+               Turns& turns) {
+  if (a.priority != b.priority) return a.priority > b.priority;
+  if (a.ran || b.ran) return !b.ran;
+  return turns.Of(a.owner) < turns.Of(b.owner);
+}
+
 }  // namespace
 
 void JobQueue::Add(const Queued& job) {
@@ -52,10 +60,7 @@ const JobQueue::Queued* JobQueue::First(
   Turns turns(turn_of);
   const Queued* first = nullptr;
   for (const Queued& job : jobs_) {
-    if (first != nullptr && (job.priority < first->priority ||
-                             turns.Of(first->owner) <= turns.Of(job.owner))) {
-      continue;
-    }
+    if (first != nullptr && !Overtakes(job, *first, turns)) continue;
     if (may(job)) first = &job;
   }
   return first;
@@ -67,19 +72,21 @@ std::vector<const JobQueue::Queued*> JobQueue::InOrder(const TurnOf& turn_of,
   std::vector<std::pair<const Queued*, size_t>> all;  // with their places
   for (const Queued& job : jobs_) all.emplace_back(&job, all.size());
   const size_t count = std::min(most, all.size());
-  std::partial_sort(all.begin(),
-                    all.begin() + static_cast<std::ptrdiff_t>(count), all.end(),
-                    [&turns](const auto& a, const auto& b) {
-                      if (a.first->priority != b.first->priority) {
-                        return a.first->priority > b.first->priority;
-                      }
-                      const Turn& turn = turns.Of(a.first->owner);
-                      const Turn& other = turns.Of(b.first->owner);
-                      return turn != other ? turn < other : a.second < b.second;
-                    });
+  std::partial_sort(
+      all.begin(), all.begin() + static_cast<std::ptrdiff_t>(count), all.end(),
+      [&turns](const auto& a, const auto& b) {
+        return a.second < b.second ? !Overtakes(*b.first, *a.first, turns)
+                                   : Overtakes(*a.first, *b.first, turns);
+      });
   std::vector<const Queued*> first;
   for (size_t i = 0; i < count; ++i) first.push_back(all[i].first);
   return first;
+}
+
+std::vector<JobOwner> JobQueue::Owners() const {
+  std::vector<JobOwner> owners;
+  for (const Queued& job : jobs_) owners.push_back(job.owner);
+  return owners;
 }
 
 const JobQueue::Queued* JobQueue::Find(const std::string& id) const {

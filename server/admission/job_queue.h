@@ -1,10 +1,11 @@
 // Jobs that wait to run, and those that could not be taken up for want of room
 // on the disk and are tried again.
 //
-// Urgent jobs go first.  Of equal class those go of the project that had least
-// of the devices for its share, of these those of its user who had least for
-// his, then the one that has waited longest.  Who had how much lies elsewhere,
-// and may be another at each call.
+// Urgent jobs go first.  Of equal class those go that ran when an earlier
+// daemon ended, in the order of their ids: a restart takes nobody's place. Then
+// those of the project that had least of the devices for its share, of these
+// those of its user who had least for his, then the one that has waited
+// longest.  Who had how much lies elsewhere, and may be another at each call.
 //
 // A plain container; runs on the event loop's thread.
 #ifndef ROUNDHOUSE_SERVER_ADMISSION_JOB_QUEUE_H_
@@ -38,6 +39,7 @@ class JobQueue {
     Priority priority = Priority::kNormal;
     JobOwner owner = {};
     std::optional<uint64_t> host_bytes = {};  // that it needs, once known
+    bool ran = false;                         // when an earlier daemon ended
   };
 
   // What an owner's project had of the devices, over its share, and what he had
@@ -61,6 +63,8 @@ class JobQueue {
                       const std::function<bool(const Queued&)>& may) const;
   // The first `most` of all, in the order in which they go.
   std::vector<const Queued*> InOrder(const TurnOf& turn_of, size_t most) const;
+  // Whose they are, once for each.
+  std::vector<JobOwner> Owners() const;
   // Null: it is not here.
   const Queued* Find(const std::string& id) const;
   // What it needs is known now.

@@ -68,6 +68,34 @@ TEST(JobQueueTest, AJobWhosePriorityChangesComesWhereItWouldHaveBeen) {
   EXPECT_EQ(Ids(queue), (Strings{"job-6", "job-4", "job-5"}));
 }
 
+// Whoever had how much; of urgent ones those that did not run come first, too.
+TEST(JobQueueTest, JobsThatRanAsAnEarlierDaemonEndedKeepTheirPlaces) {
+  JobQueue queue;
+  const JobOwner ann = {"vision", "ann"}, bob = {"vision", "bob"};
+  const auto ran = [](const char* id, const JobOwner& owner) {
+    JobQueue::Queued job = {id, kNow, Priority::kNormal, owner};
+    job.ran = true;
+    return job;
+  };
+  queue.Add({"job-2", kNow, Priority::kNormal, bob});
+  queue.Add({"job-7", kNow, Priority::kUrgent, ann});
+  queue.AddInOrder(ran("job-6", bob));
+  queue.AddInOrder(ran("job-3", ann));
+  queue.AddInOrder(ran("job-5", ann));
+  queue.Add({"job-8", kNow, Priority::kNormal, ann});
+  const auto turn_of = [](const JobOwner& owner) {
+    return JobQueue::Turn{0, owner.user == "ann" ? 9.0 : 1.0};
+  };
+  const Strings order = {"job-7", "job-3", "job-5", "job-6", "job-2", "job-8"};
+  EXPECT_EQ(Ids(queue, turn_of), order);
+  EXPECT_EQ(queue.Owners().size(), 6u);
+  for (const std::string& id : order) {
+    const auto any = [](const JobQueue::Queued&) { return true; };
+    EXPECT_EQ(queue.First(turn_of, any)->id, id);
+    queue.Remove(id);
+  }
+}
+
 TEST(JobQueueTest, WhoHadLeastGoesFirst) {
   JobQueue queue;
   const JobOwner ann = {"vision", "ann"}, bob = {"vision", "bob"};

@@ -53,6 +53,32 @@ class ApiLimitsTest : public ApiTestFixture {
     watch->reader = jobs.WatchFineTuningJobs(&watch->context, {});
     return watch;
   }
+  grpc::Status Set(const std::string& subject, const std::string& limit,
+                   int64_t value) {
+    grpc::ClientContext context;
+    Limit(&context);
+    v1::SetLimitRequest request;
+    request.set_subject(subject);
+    request.set_limit(limit);
+    request.set_value(value);
+    v1::Limit out;
+    return account_stub_->SetLimit(&context, request, &out);
+  }
+  // A line each: subject, limit, value, and what is used if that is known.
+  std::string List() {
+    grpc::ClientContext context;
+    Limit(&context);
+    v1::ListLimitsResponse response;
+    EXPECT_TRUE(account_stub_->ListLimits(&context, {}, &response).ok());
+    std::string text;
+    for (const v1::Limit& limit : response.limits()) {
+      absl::StrAppend(&text, limit.subject(), " ", limit.limit(), " ",
+                      limit.value(), limit.built_in() ? " built in" : "",
+                      limit.has_used() ? absl::StrCat(" ", limit.used()) : "",
+                      "\n");
+    }
+    return text;
+  }
   // A socket that no gRPC library uses.
   int Connect() const {
     const int fd = socket(AF_UNIX, SOCK_STREAM, 0);
@@ -225,31 +251,6 @@ TEST_F(ApiLimitsTest, UsageIsOfAll) {
 // Limits that an admin set, over the wire; this test's user is trusted, so
 // they are looked at, and hold for nobody here.
 TEST_F(ApiLimitsTest, LimitsAreSetListedAndRemoved) {
-  const auto set = [this](const std::string& subject, const std::string& limit,
-                          int64_t value) {
-    grpc::ClientContext context;
-    Limit(&context);
-    v1::SetLimitRequest request;
-    request.set_subject(subject);
-    request.set_limit(limit);
-    request.set_value(value);
-    v1::Limit out;
-    return account_stub_->SetLimit(&context, request, &out);
-  };
-  const auto list = [this] {
-    grpc::ClientContext context;
-    Limit(&context);
-    v1::ListLimitsResponse response;
-    EXPECT_TRUE(account_stub_->ListLimits(&context, {}, &response).ok());
-    std::string text;
-    for (const v1::Limit& limit : response.limits()) {
-      absl::StrAppend(&text, limit.subject(), " ", limit.limit(), " ",
-                      limit.value(), limit.built_in() ? " built in" : "",
-                      limit.has_used() ? absl::StrCat(" ", limit.used()) : "",
-                      "\n");
-    }
-    return text;
-  };
   const std::string constants =
       "everybody calls_per_second 1000 built in\n"
       "everybody open_streams 100 built in\n"
@@ -257,17 +258,17 @@ TEST_F(ApiLimitsTest, LimitsAreSetListedAndRemoved) {
       "everybody urgent_jobs 0 built in\n"
       "everybody share 1 built in\n"
       "everybody lent_devices 0 built in\n";
-  EXPECT_EQ(list(), constants);
+  EXPECT_EQ(List(), constants);
   MustCreate();
-  ASSERT_TRUE(set("project:default", "queued_jobs", 1).ok());
-  ASSERT_TRUE(set("everybody", "queued_jobs", 1).ok());
-  EXPECT_EQ(set("user:nobody", "queued_jobs", 1).error_code(),
+  ASSERT_TRUE(Set("project:default", "queued_jobs", 1).ok());
+  ASSERT_TRUE(Set("everybody", "queued_jobs", 1).ok());
+  EXPECT_EQ(Set("user:nobody", "queued_jobs", 1).error_code(),
             grpc::StatusCode::NOT_FOUND);
-  EXPECT_EQ(list(), constants +
+  EXPECT_EQ(List(), constants +
                         "everybody queued_jobs 1\n"
                         "project:default queued_jobs 1 1\n");
   MustCreate();  // an admin's
-  ASSERT_TRUE(set("project:default", "share", 3).ok());
+  ASSERT_TRUE(Set("project:default", "share", 3).ok());
   EXPECT_EQ(engine_->sharing().weights.projects.at("default"), 3);
   StopServer();
   StartServer({});
@@ -279,9 +280,29 @@ TEST_F(ApiLimitsTest, LimitsAreSetListedAndRemoved) {
   request.set_limit("queued_jobs");
   v1::RemoveLimitResponse response;
   ASSERT_TRUE(account_stub_->RemoveLimit(&context, request, &response).ok());
-  EXPECT_EQ(list(), constants +
+  EXPECT_EQ(List(), constants +
                         "project:default queued_jobs 1 2\n"
                         "project:default share 3\n");
+}
+
+// Also of what jobs and devices count.
+TEST_F(ApiLimitsTest, LimitsSayWhatIsUsed) {
+  engine_->used.running.Add({"default", "anna"}, 3);
+  engine_->used.host_bytes.Add({"default", "anna"}, 700);
+  engine_->used.gpu_hours.Add({"default", "anna"}, 2);
+  ASSERT_TRUE(Set("project:default", "gpu_hours", 6).ok());
+  ASSERT_TRUE(Set("project:default", "running_jobs", 4).ok());
+  ASSERT_TRUE(Set("everybody", "host_bytes", 800).ok());  // each one's
+  ASSERT_TRUE(Set("server", "host_bytes", 900).ok());
+  ASSERT_TRUE(Set("server", "lent_devices", 2).ok());
+  const std::string limits = List();
+  EXPECT_TRUE(absl::EndsWith(limits,
+                             "project:default running_jobs 4 3\n"
+                             "server lent_devices 2 0\n"
+                             "project:default gpu_hours 6 2\n"
+                             "everybody host_bytes 800\n"
+                             "server host_bytes 900 700\n"))
+      << limits;
 }
 
 // The status of a call with an empty request, whatever the method.

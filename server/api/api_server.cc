@@ -97,6 +97,15 @@ AuditOptions AuditOptionsOf(const ApiOptions& options) {
   return audit;
 }
 
+// What engine and loans have of what is limited.
+LimitCheck::OtherUse OtherUse(JobEngine& engine, const DeviceLoans& loans) {
+  return [used = engine.Used(), &loans](
+             Limit limit, const Counted& of) -> std::optional<int64_t> {
+    if (limit == Limit::kLentDevices) return loans.LentTo(of.owner);
+    return used.ok() ? UseOf(*used, limit, of) : std::nullopt;
+  };
+}
+
 // What an admin set as the bytes_in_flight of whoever has this uid.
 std::optional<uint64_t> MostUnfinished(const Gate& gate,
                                        const LimitCheck& limits, uid_t uid) {
@@ -177,6 +186,9 @@ struct ApiServer::Parts {
         uploads(to.uploads, calls) {
     peers.LimitUnfinished(
         [this](uid_t uid) { return MostUnfinished(gate, limits, uid); });
+    limits.SetOtherUse([engine = to.jobs, loans = to.loans] {
+      return OtherUse(*engine, *loans);
+    });
     if (to.uploads == nullptr) return;
     limits.SetOtherBytes([uploads = to.uploads](Database*, const Counted& of) {
       return static_cast<int64_t>(uploads->BytesOf(of.owner, of.project));

@@ -39,6 +39,8 @@ class FakeEngine final : public JobEngine {
   std::shared_ptr<TraceTask> TraceJob(const std::string& id,
                                       int64_t steps) override;
   void SetSharing(const Sharing& sharing) override;
+  // Answers `used`.
+  absl::StatusOr<SharedUse> Used() override { return used; }
   void SetDeviceLoans(const DeviceLoanList& loans) override;
   void ReviveDevice(int device) override;
   // Two; the second one is lost until it is revived.
@@ -47,6 +49,7 @@ class FakeEngine final : public JobEngine {
 
   // By name; before calls.
   std::map<std::string, std::string> outputs;
+  SharedUse used;
 
   // As set last.
   Sharing sharing() const;

@@ -143,6 +143,8 @@ class JobEngine {
   // How users and projects share from now on.
   virtual void SetSharing(const Sharing& sharing) = 0;
 
+  // What running jobs have, and jobs had, of what is limited; UNAVAILABLE.
+  virtual absl::StatusOr<SharedUse> Used() = 0;
   // By index.
   virtual std::vector<DeviceInfo> Devices() = 0;
   virtual ServerInfo Server() = 0;

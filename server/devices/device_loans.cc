@@ -146,6 +146,14 @@ std::optional<DeviceLoan> DeviceLoans::Find(int device) const {
   return Now()[device];
 }
 
+int64_t DeviceLoans::LentTo(const std::string& owner) const {
+  const DeviceLoanList now = Now();
+  return std::count_if(now.begin(), now.end(), [&](const auto& loan) {
+    return loan.has_value() && loan->kind == DeviceLoan::Kind::kLent &&
+           (owner.empty() || loan->owner == owner);
+  });
+}
+
 absl::Status DeviceLoans::CheckEnd(const Caller& caller, absl::Time since,
                                    absl::Time* until) const {
   const absl::Time latest =
@@ -183,13 +191,8 @@ absl::StatusOr<DeviceLoan> DeviceLoans::Lend(const Caller& caller,
     if (until == absl::InfiniteFuture()) until = before.until;
   } else {
     RETURN_IF_ERROR(limits.CheckCount(
-        caller, Limit::kLentDevices, [&](const std::string& owner) {
-          return std::count_if(now.begin(), now.end(), [&](const auto& other) {
-            return other.has_value() &&
-                   other->kind == DeviceLoan::Kind::kLent &&
-                   (owner.empty() || other->owner == owner);
-          });
-        }));
+        caller, Limit::kLentDevices,
+        [&](const std::string& owner) { return LentTo(owner); }));
   }
   loan.until = until;
   RETURN_IF_ERROR(CheckEnd(caller, loan.since, &loan.until));

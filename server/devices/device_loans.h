@@ -70,6 +70,8 @@ class DeviceLoans {
   int device_count() const { return static_cast<int>(keys_.size()); }
   // Without those whose time is over.
   DeviceLoanList Now() const;
+  // How many are lent to the owner now; of "" to anybody.
+  int64_t LentTo(const std::string& owner) const;
   // Calls `changed` with all loans as they are, and after each change before it
   // is answered, one call at a time.  It returns at once, and outlives this.
   void OnChange(std::function<void(const DeviceLoanList&)> changed);

@@ -81,6 +81,12 @@ TEST_F(DeviceLoansTest, AMemberNeedsTheRightForEachDevice) {
   Allow("server", 2);
   EXPECT_TRUE(absl::IsResourceExhausted(Lend(Member("anna"), 2).status()));
   EXPECT_TRUE(Lend(Admin(), 2).ok());
+  EXPECT_EQ(loans_->LentTo("anna"), 1);
+  EXPECT_EQ(loans_->LentTo("mary"), 0);
+  EXPECT_EQ(loans_->LentTo(""), 3);
+  ASSERT_TRUE(loans_->Return(Admin(), 2).ok());
+  ASSERT_TRUE(loans_->Fence(Admin(), 2, "").ok());
+  EXPECT_EQ(loans_->LentTo(""), 2);
 }
 
 TEST_F(DeviceLoansTest, AMemberHasItForEightHoursAtMost) {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "base/version.h"
@@ -88,8 +89,10 @@ Engine::Engine(const EngineOptions& options, const World& world,
       static_cast<int64_t>(world_.arena.limit_bytes()));
   status_.SetHostUsed(world_.arena.used_bytes());
   world_.arena.OnFreedLater([this] { StartNext(); });
-  running_.dispatch().dispatcher().OnCharge(
-      [this](const DeviceCharge& charge) { usage_.AddDevice(charge); });
+  running_.dispatch().dispatcher().OnCharge([this](const DeviceCharge& charge) {
+    usage_.AddDevice(charge);
+    running_.users().AddUse(charge, MonotonicNs());
+  });
   MakeSampler();
   MakeExporter();
 }
@@ -274,6 +277,14 @@ void Engine::ReviveDevice(int device) {
     if (pool.info(pool.DeviceWorker(id)).lost) world_.pool.BringBack(id);
     running_.devices().PublishWorkers();
   });
+}
+
+absl::StatusOr<SharedUse> Engine::Used() {
+  auto promise = std::make_shared<std::promise<SharedUse>>();
+  auto answer = promise->get_future();
+  RETURN_IF_ERROR(
+      world_.loop.Post([this, promise] { promise->set_value(UsedNow()); }));
+  return answer.get();
 }
 
 std::vector<DeviceInfo> Engine::Devices() { return running_.devices().Infos(); }

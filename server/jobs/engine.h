@@ -139,6 +139,7 @@ class Engine final : public JobEngine {
                                         const PriorityChange& change) override;
   std::shared_ptr<ExportTask> Export(const ExportRequest& request) override;
   void SetSharing(const Sharing& sharing) override;
+  absl::StatusOr<SharedUse> Used() override;
   void SetDeviceLoans(const DeviceLoanList& loans) override;
   void ReviveDevice(int device) override;
   std::vector<DeviceInfo> Devices() override;

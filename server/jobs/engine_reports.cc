@@ -107,11 +107,13 @@ void Engine::StoreEnd(const RunningJob& run, const JobOutcome& end) {
              status_.ShowEnded(id, color, state, reason);
            });
   if (!comes_back) return;
-  SetState(id, JobState::kQueued, JobReason::kNone, "", [this, id] {
-    status_.HideEnded(id);
-    // Not while the runner that ends is on the stack.
-    world_.loop.After(absl::ZeroDuration(), [this, id] { QueueAgain(id); });
-  });
+  SetState(id, JobState::kQueued, JobReason::kNone, "",
+           [this, id, rested = run.rested()] {
+             // Not while the runner that ends is on the stack.
+             world_.loop.After(absl::ZeroDuration(), [this, id, rested] {
+               rested ? Enqueue(id) : QueueAgain(id);
+             });
+           });
 }
 
 // --- telling ---
@@ -127,6 +129,7 @@ void Engine::Tick() {
   running_.recorder().Tick();
   status_.SetHostUsed(world_.arena.used_bytes());
   running_.PublishArena(world_.arena.used_bytes());
+  running_.PublishUsers(queue_.Owners(), sharing_.weights);
   start_later_ |= usage_.Tick(running_.HostHolders());
   PublishDisk(options_.state_dir, world_.metrics);
   status_.Publish({.running = running_,

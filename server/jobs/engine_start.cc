@@ -219,8 +219,8 @@ absl::Status Engine::StartJob(const JobQueue::Queued& queued,
   opened.job.priority = loading.priority;  // it was opened some time ago
   queue_.Remove(queued.id);
   UpdateCounts();
-  world_.metrics.ObserveQueueWait(world_.loop.clock().WallTime() -
-                                  queued.since);
+  world_.metrics.ObserveQueueWait(
+      loading.priority, world_.loop.clock().WallTime() - queued.since);
   const absl::Status begun = LoadJob(opened);
   admission_->admitted().Forget(queued.id);
   if (!begun.ok()) EndUntaken(queued.id, begun, opened.files->get());
@@ -263,8 +263,11 @@ absl::Status Engine::LoadJob(OpenedJob& opened) {
   run->SetData(std::move(opened.datasets->train),
                std::move(opened.datasets->validation));
   world_.metrics.SetJobInfo(
-      job.id, FamilyOf(what.model.config.architecture).model_type,
-      what.spec.spec().method == TrainingMethod::kLora ? "lora" : "full");
+      job.id,
+      {.user = job.owner,
+       .model = FamilyOf(what.model.config.architecture).model_type,
+       .method =
+           what.spec.spec().method == TrainingMethod::kLora ? "lora" : "full"});
   run->SetRunner(std::make_unique<JobRunner>(
       JobRunner::Surroundings{world_.loop, world_.arena, world_.pool,
                               running_.dispatch()},

@@ -128,9 +128,12 @@ void Engine::ComeBack(const JobRecord& job) {
            [this, id = job.id] { QueueAgain(id); });
 }
 
-// It came before those that were queued since.
+// It ran, or was about to.
 void Engine::QueueAgain(const std::string& id) {
-  queue_.AddInOrder(QueuedNow(id));
+  JobQueue::Queued queued = QueuedNow(id);
+  queued.ran = true;
+  queue_.AddInOrder(queued);
+  status_.HideEnded(id);
   UpdateCounts();
   StartNext();
 }

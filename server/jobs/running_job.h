@@ -88,6 +88,7 @@ class RunningJob final : public JobEvents {
   // REQUIRES: runner().MayRest().
   void Rest(absl::Time now);
   absl::Time rests_since() const { return rests_since_; }
+  bool rested() const { return rests_since_ != absl::InfinitePast(); }
   // Its rest ends with a save, for its memory is needed.
   void Spill();
   bool spilled() const { return spilled_; }
@@ -163,7 +164,7 @@ class RunningJob final : public JobEvents {
   std::optional<HeldReport> held_;
   int hold_count_ = 0;
   absl::Time next_try_;
-  absl::Time rests_since_;
+  absl::Time rests_since_ = absl::InfinitePast();
   bool spilled_ = false;
   AfterPause after_pause_ = AfterPause::kPaused;
   int color_ = 0;

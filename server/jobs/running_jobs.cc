@@ -20,7 +20,8 @@ RunningJobs::RunningJobs(EventLoop& loop, HostArena& arena, WorkerPool& pool,
       bases_(arena),
       files_line_(pool),
       dispatch_(loop, pool, peers),
-      devices_(pool, metrics, devices) {}
+      devices_(pool, metrics, devices),
+      users_(metrics) {}
 
 // --- the jobs ---
 
@@ -111,6 +112,21 @@ void RunningJobs::PublishArena(uint64_t used_bytes) {
   for (const auto& [kind, bytes] : kinds) {
     metrics_.SetHostArena(kind, static_cast<int64_t>(bytes));
   }
+}
+
+void RunningJobs::PublishUsers(const std::vector<JobOwner>& queued,
+                               const ShareWeights& weights) {
+  std::vector<JobOwner> running;
+  for (const auto& [id, run] : jobs_) {
+    if (run->has_steps() && !run->held().has_value()) {
+      running.push_back(run->owner());
+    }
+  }
+  users_.Publish({.queued = queued,
+                  .running = running,
+                  .waiting = dispatch_.dispatcher().Waiting(),
+                  .weights = weights},
+                 MonotonicNs());
 }
 
 void RunningJobs::UpdateBusy() {

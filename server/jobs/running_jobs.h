@@ -16,6 +16,7 @@
 
 #include "base/ids.h"
 #include "base/wire/messages.h"
+#include "scheduler/share/fair_shares.h"
 #include "server/arena/host_arena.h"
 #include "server/jobs/running_job.h"
 #include "server/limits/sharing.h"
@@ -24,6 +25,7 @@
 #include "server/observe/metrics.h"
 #include "server/observe/timing_log.h"
 #include "server/observe/trace_recorder.h"
+#include "server/observe/user_reports.h"
 #include "server/sample/sampler.h"
 #include "server/steps/dispatch_loop.h"
 #include "server/usage/usage_book.h"
@@ -70,6 +72,9 @@ class RunningJobs final : public WorkerPool::Listener {
   uint64_t TableBytes() const;
   // What they have of it.
   void PublishArena(uint64_t used_bytes);
+  // What users have, and those of jobs that wait to start.
+  void PublishUsers(const std::vector<JobOwner>& queued,
+                    const ShareWeights& weights);
   // To be called when a job begins or ends to have steps.
   void UpdateBusy();
 
@@ -79,6 +84,7 @@ class RunningJobs final : public WorkerPool::Listener {
   FilesLine& files_line() { return files_line_; }
   DispatchLoop& dispatch() { return dispatch_; }
   DeviceReports& devices() { return devices_; }
+  UserReports& users() { return users_; }
   TraceRecorder& recorder() { return recorder_; }
 
  private:
@@ -99,6 +105,7 @@ class RunningJobs final : public WorkerPool::Listener {
   FilesLine files_line_;
   DispatchLoop dispatch_;
   DeviceReports devices_;
+  UserReports users_;
   TraceRecorder recorder_{devices_.ledgers()};
   Sampler* sampler_ = nullptr;
   std::vector<std::weak_ptr<RunningJob>> taken_;

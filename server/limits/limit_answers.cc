@@ -18,10 +18,23 @@ v1::Limit LimitOf(const LimitInfo& info, const std::string& subject,
   return out;
 }
 
-absl::Status PutUsed(const LimitSources& sources, const LimitInfo& info,
+// The sources, and what others count at one moment.
+struct Sources {
+  explicit Sources(const LimitSources& sources)
+      : table(sources.table),
+        check(sources.check),
+        others(sources.check.OthersUsed()) {}
+
+  const LimitTable& table;
+  const LimitCheck& check;
+  const LimitCheck::OtherUse others;
+};
+
+absl::Status PutUsed(const Sources& sources, const LimitInfo& info,
                      const Counted& counted, v1::Limit* out) {
-  ASSIGN_OR_RETURN(const std::optional<int64_t> used,
+  ASSIGN_OR_RETURN(std::optional<int64_t> used,
                    sources.check.Used(info.limit, counted));
+  if (!used.has_value()) used = sources.others(info.limit, counted);
   if (used.has_value()) out->set_used(*used);
   return absl::OkStatus();
 }
@@ -35,7 +48,7 @@ std::optional<v1::Limit> BuiltIn(const LimitInfo& info) {
 }
 
 // A user's own, whoever set it.
-absl::Status PutOwn(const LimitSources& sources, const LimitRows& rows,
+absl::Status PutOwn(const Sources& sources, const LimitRows& rows,
                     const LimitInfo& info, const Caller& caller,
                     v1::ListLimitsResponse* out) {
   std::optional<v1::Limit> own = BuiltIn(info);
@@ -47,7 +60,7 @@ absl::Status PutOwn(const LimitSources& sources, const LimitRows& rows,
   return absl::OkStatus();
 }
 
-absl::Status PutRow(const LimitSources& sources, const LimitInfo& info,
+absl::Status PutRow(const Sources& sources, const LimitInfo& info,
                     const std::string& text, int64_t value,
                     v1::ListLimitsResponse* out) {
   v1::Limit row = LimitOf(info, text, value);
@@ -64,8 +77,9 @@ absl::Status PutRow(const LimitSources& sources, const LimitInfo& info,
 
 }  // namespace
 
-absl::StatusOr<v1::ListLimitsResponse> LimitsOfCaller(
-    const LimitSources& sources, const Caller& caller) {
+absl::StatusOr<v1::ListLimitsResponse> LimitsOfCaller(const LimitSources& of,
+                                                      const Caller& caller) {
+  const Sources sources(of);
   v1::ListLimitsResponse out;
   const auto rows = sources.table.rows();
   for (const LimitInfo& info : LimitInfos()) {
@@ -83,7 +97,8 @@ absl::StatusOr<v1::ListLimitsResponse> LimitsOfCaller(
   return out;
 }
 
-absl::StatusOr<v1::ListLimitsResponse> AllLimits(const LimitSources& sources) {
+absl::StatusOr<v1::ListLimitsResponse> AllLimits(const LimitSources& of) {
+  const Sources sources(of);
   v1::ListLimitsResponse out;
   const auto rows = sources.table.rows();
   for (const LimitInfo& info : LimitInfos()) {

@@ -50,12 +50,21 @@ class LimitCheck {
   using OtherBytes =
       std::function<absl::StatusOr<int64_t>(Database*, const Counted&)>;
 
+  // What is used of a limit that this class does not count, at one moment;
+  // nullopt: not known.
+  using OtherUse = std::function<std::optional<int64_t>(Limit, const Counted&)>;
+
   // Both outlive it.
   LimitCheck(const LimitTable* table, const JobStore* store,
              const Clock& clock = SystemClock());
 
   // Before the first call.
   void SetOtherBytes(OtherBytes bytes) { other_bytes_ = std::move(bytes); }
+
+  // `now` is asked for what is used then; it may block for a short while.
+  void SetOtherUse(std::function<OtherUse()> now) {
+    other_use_ = std::move(now);
+  }
 
   // Lets no call in from now on: what waits for its turn when the server stops
   // is answered without being done.
@@ -92,7 +101,9 @@ class LimitCheck {
   static absl::Status Reached(const LimitRows::Found& limit, Limit name,
                               int64_t used, int64_t more);
 
-  // What is used now; nullopt: nothing that this class knows.
+  // What is used of limits that it does not count, now.
+  OtherUse OthersUsed() const { return other_use_(); }
+  // What is used now; nullopt: nothing that this class counts.
   absl::StatusOr<std::optional<int64_t>> Used(Limit limit,
                                               const Counted& counted) const;
 
@@ -121,6 +132,9 @@ class LimitCheck {
   const JobStore* const store_;
   const Clock& clock_;
   OtherBytes other_bytes_ = [](Database*, const Counted&) { return 0; };
+  std::function<OtherUse()> other_use_ = [] {
+    return [](Limit, const Counted&) { return std::optional<int64_t>(); };
+  };
   std::atomic<bool> stopped_ = false;
   mutable Mutex mutex_;
   std::map<std::string, Bucket> buckets_ ABSL_GUARDED_BY(mutex_);

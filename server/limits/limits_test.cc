@@ -340,6 +340,30 @@ TEST_F(LimitsTest, BytesOfCheckpointsAndWhatElseIsKept) {
   EXPECT_FALSE(AddJob(Member("otto")).ok());
 }
 
+TEST_F(LimitsTest, WhatOthersCountIsKnownOfEachSubject) {
+  EXPECT_EQ(check_->OthersUsed()(Limit::kGpuHours, {}), std::nullopt);
+  SharedUse used;
+  used.gpu_hours.Add({"vision", "anna"}, 5);
+  used.gpu_hours.Add({"speech", "anna"}, 2);
+  used.gpu_hours.Add({"speech", "otto"}, 1);
+  used.running.Add({"vision", "otto"}, 1);
+  used.host_bytes.Add({"vision", "otto"}, 1000);
+  check_->SetOtherUse([used] {
+    return [used](Limit limit, const Counted& counted) {
+      return UseOf(used, limit, counted);
+    };
+  });
+  const LimitCheck::OtherUse now = check_->OthersUsed();
+  EXPECT_EQ(now(Limit::kGpuHours, {.owner = "anna"}), 7);
+  EXPECT_EQ(now(Limit::kGpuHours, {.owner = "mary"}), 0);
+  EXPECT_EQ(now(Limit::kGpuHours, {.project = "speech"}), 3);
+  EXPECT_EQ(now(Limit::kGpuHours, {}), 8);
+  EXPECT_EQ(now(Limit::kRunningJobs, {.owner = "otto"}), 1);
+  EXPECT_EQ(now(Limit::kHostBytes, {.project = "vision"}), 1000);
+  EXPECT_EQ(now(Limit::kShare, {.owner = "anna"}), std::nullopt);
+  EXPECT_EQ(now(Limit::kQueuedJobs, {.owner = "anna"}), std::nullopt);
+}
+
 TEST_F(LimitsTest, CallsASecond) {
   const Caller anna = Member("anna");
   for (int i = 0; i < 100; ++i) EXPECT_TRUE(check_->CheckCall(anna).ok());

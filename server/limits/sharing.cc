@@ -39,6 +39,19 @@ OwnerLimits* LimitsOf(Limit limit, Sharing& sharing) {
   }
 }
 
+const OwnerUse* UseOf(const SharedUse& used, Limit limit) {
+  switch (limit) {
+    case Limit::kRunningJobs:
+      return &used.running;
+    case Limit::kGpuHours:
+      return &used.gpu_hours;
+    case Limit::kHostBytes:
+      return &used.host_bytes;
+    default:
+      return nullptr;
+  }
+}
+
 int64_t Of(const std::map<std::string, int64_t>& used,
            const std::string& name) {
   const auto found = used.find(name);
@@ -82,6 +95,15 @@ OwnerUse CountOf(const std::vector<JobOwner>& owners) {
   OwnerUse count;
   for (const JobOwner& owner : owners) count.Add(owner, 1);
   return count;
+}
+
+std::optional<int64_t> UseOf(const SharedUse& used, Limit limit,
+                             const Counted& counted) {
+  const OwnerUse* const use = UseOf(used, limit);
+  if (use == nullptr) return std::nullopt;
+  if (!counted.owner.empty()) return Of(use->users, counted.owner);
+  if (!counted.project.empty()) return Of(use->projects, counted.project);
+  return use->all;
 }
 
 bool MayHave(const OwnerLimits& limits, const JobOwner& owner,

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "scheduler/share/fair_shares.h"
+#include "server/limits/limit_check.h"
 #include "server/limits/limit_table.h"
 
 namespace roundhouse {
@@ -54,6 +55,10 @@ struct SharedUse {
   OwnerUse gpu_hours = {};  // whole ones
   OwnerUse host_bytes = {};
 };
+// What is had of a limit: of a user, a project or, where both are "", of all.
+// Nullopt: SharedUse does not have it.
+std::optional<int64_t> UseOf(const SharedUse& used, Limit limit,
+                             const Counted& counted);
 // Whether one more job of the owner may run, that needs these bytes.
 bool MayStart(const Sharing& sharing, const JobOwner& owner,
               const SharedUse& used, uint64_t host_bytes);

@@ -108,6 +108,11 @@ SlotFamilies::SlotFamilies(Registry& r)
           Histogram(r, "roundhouse_slot_dispatch_latency_seconds",
                     "From the event that made a slot possible to its receipt.",
                     ShortTimes())),
+      preemption_latency(
+          Histogram(r, "roundhouse_preemption_latency_seconds",
+                    "From the moment when an urgent job could go to the "
+                    "beginning of its next slot.",
+                    LongTimes())),
       recovery(Histogram(r, "roundhouse_recovery_duration_seconds",
                          "From a worker's death to its device's next slot.",
                          LongTimes())) {}
@@ -134,10 +139,21 @@ JobFamilies::JobFamilies(Registry& r)
       share(Gauge(r, "roundhouse_job_service_share_ratio",
                   "The job's share of all jobs' compute time of late.")),
       info(Gauge(r, "roundhouse_job_info",
-                 "1; the job's model family and method.")),
+                 "1; the job's model family, method and owner.")),
       jobs(Gauge(r, "roundhouse_jobs", "Jobs in a state.")),
       queue_wait(Histogram(r, "roundhouse_queue_wait_seconds",
                            "From QUEUED to LOADING.", LongTimes())) {}
+
+UserFamilies::UserFamilies(Registry& r)
+    : service(Counter(r, "roundhouse_user_service_seconds_total",
+                      "Device time of a user's slots, samples and "
+                      "eval_prompts.")),
+      lag(Gauge(r, "roundhouse_user_service_lag_seconds",
+                "Device time by which the user is behind his fair share of "
+                "the last 15 minutes; below 0: ahead.")),
+      jobs(Gauge(r, "roundhouse_user_jobs",
+                 "Jobs of the user that wait to start, and that have steps to "
+                 "compute.")) {}
 
 StorageFamilies::StorageFamilies(Registry& r)
     : arena(Gauge(r, "roundhouse_host_arena_bytes", "Arena bytes in use.")),

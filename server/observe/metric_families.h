@@ -78,6 +78,7 @@ struct SlotFamilies {
   HistogramFamily duration;
   CounterFamily& sum_exchanges;
   HistogramFamily dispatch_latency;
+  HistogramFamily preemption_latency;
   HistogramFamily recovery;
 };
 
@@ -100,6 +101,14 @@ struct JobFamilies {
   GaugeFamily& info;
   GaugeFamily& jobs;
   HistogramFamily queue_wait;
+};
+
+// The label `user` is here, and on `info` above.
+struct UserFamilies {
+  explicit UserFamilies(prometheus::Registry& registry);
+  CounterFamily& service;
+  GaugeFamily& lag;
+  GaugeFamily& jobs;
 };
 
 struct StorageFamilies {

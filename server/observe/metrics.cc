@@ -11,6 +11,7 @@
 #include "prometheus/text_serializer.h"
 #include "server/observe/gpu_series.h"
 #include "server/observe/metric_families.h"
+#include "server/observe/user_series.h"
 
 namespace roundhouse {
 namespace {
@@ -86,6 +87,7 @@ struct ServerMetrics::Parts {
   SlotFamilies slots{*registry};
   StepFamilies steps{*registry};
   JobFamilies jobs{*registry};
+  UserSeries users{*registry};
   StorageFamilies storage{*registry};
   CallFamilies calls{*registry};
   prometheus::Histogram& loop_turn = calls.turn.Add({});
@@ -144,7 +146,10 @@ void ServerMetrics::AddZeros() {
   parts_->steps.optimizer.Add({});
   parts_->slots.dispatch_latency.Add({});
   parts_->slots.recovery.Add({});
-  parts_->jobs.queue_wait.Add({{"class", "normal"}});
+  parts_->slots.preemption_latency.Add({});
+  for (Priority priority : {Priority::kNormal, Priority::kUrgent}) {
+    parts_->jobs.queue_wait.Add({{"class", PriorityName(priority)}});
+  }
   CountSumExchanges(0, 0);
   for (SlotKind kind : kKinds) {
     for (SlotPhase phase : kPhases) {
@@ -258,6 +263,8 @@ void ServerMetrics::SetLinkRate(int device, wire::Direction direction,
 
 GpuSeries& ServerMetrics::gpus() { return parts_->gpus; }
 
+UserSeries& ServerMetrics::users() { return parts_->users; }
+
 void ServerMetrics::CountSlot(int device, SlotResult result) {
   Labels labels = Of(device);
   labels["result"] = Label(result);
@@ -280,6 +287,10 @@ void ServerMetrics::ObserveSlot(SlotKind kind, SlotPhase phase,
 
 void ServerMetrics::ObserveDispatchLatency(absl::Duration time) {
   parts_->slots.dispatch_latency.Add({}).Observe(Seconds(time));
+}
+
+void ServerMetrics::ObservePreemption(absl::Duration time) {
+  parts_->slots.preemption_latency.Add({}).Observe(Seconds(time));
 }
 
 void ServerMetrics::ObserveStep(absl::Duration time) {
@@ -379,13 +390,14 @@ void ServerMetrics::SetJobShare(const std::string& id, double ratio) {
   job->share->Set(ratio);
 }
 
-void ServerMetrics::SetJobInfo(const std::string& id, const std::string& model,
-                               const std::string& method) {
+void ServerMetrics::SetJobInfo(const std::string& id, const JobInfo& info) {
   MutexLock lock(parts_->mutex);
   Parts::Job* const job = parts_->FindJob(id);
   if (job == nullptr || job->info != nullptr) return;
-  job->info = &parts_->jobs.info.Add(
-      {{"job", id}, {"model", model}, {"method", method}});
+  job->info = &parts_->jobs.info.Add({{"job", id},
+                                      {"user", info.user},
+                                      {"model", info.model},
+                                      {"method", info.method}});
   job->info->Set(1);
 }
 
@@ -406,8 +418,9 @@ void ServerMetrics::DropJob(const std::string& id) {
   parts_->running.erase(found);
 }
 
-void ServerMetrics::ObserveQueueWait(absl::Duration time) {
-  parts_->jobs.queue_wait.Add({{"class", "normal"}}).Observe(Seconds(time));
+void ServerMetrics::ObserveQueueWait(Priority priority, absl::Duration time) {
+  parts_->jobs.queue_wait.Add({{"class", PriorityName(priority)}})
+      .Observe(Seconds(time));
 }
 
 void ServerMetrics::ObserveCheckpoint(absl::Duration time) {

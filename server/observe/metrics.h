@@ -1,9 +1,10 @@
 // What Prometheus scrapes: every metric of the daemon (metric_families.h), with
 // its labels.
 //
-// Names carry the prefix roundhouse_, seconds and bytes; no label holds a user,
-// a name or a path.  The label `job` (an id) is only on the metrics of running
-// jobs: DropJob() five minutes after the end.
+// Names carry the prefix roundhouse_, seconds and bytes; no label holds a path
+// or the name of a job or file.  The label `job` (an id) is only on the metrics
+// of running jobs: DropJob() five minutes after the end.  The label `user` is
+// on those of users (user_series.h) and on job_info.
 //
 //   const auto metrics = ServerMetrics::Create();
 //   metrics->AddDevice(0);
@@ -22,6 +23,7 @@
 
 #include "absl/time/time.h"
 #include "base/job_state.h"
+#include "base/priority.h"
 #include "base/wire/events.h"
 #include "base/wire/wait_cause.h"
 #include "base/work_kinds.h"
@@ -43,6 +45,7 @@ const char* WaitCauseName(wire::WaitCause cause);
 enum class ArenaUse { kWeights, kOptimizer, kGradients, kActivations, kOther };
 
 class GpuSeries;
+class UserSeries;
 
 class ServerMetrics {
  public:
@@ -79,10 +82,14 @@ class ServerMetrics {
                    double bytes_per_second);
   // What NVML says of CUDA devices (gpu_series.h has its thread).
   GpuSeries& gpus();
+  // What users have (user_series.h has its thread).
+  UserSeries& users();
   void CountSlot(int device, SlotResult result);
   void CountSumExchanges(int64_t ok, int64_t failed);
   void ObserveSlot(SlotKind kind, SlotPhase phase, absl::Duration time);
   void ObserveDispatchLatency(absl::Duration time);
+  // From the moment when an urgent job could go to its next slot's beginning.
+  void ObservePreemption(absl::Duration time);
   void ObserveStep(absl::Duration time);
   // A unit's reductions in one step and its update.
   void ObserveOptimizer(absl::Duration time);
@@ -100,12 +107,15 @@ class ServerMetrics {
   void AddJobSkippedSteps(const std::string& job, int64_t steps);
   void SetJobEta(const std::string& job, absl::Time eta);
   void SetJobShare(const std::string& job, double ratio);
-  // `model`: its family.
-  void SetJobInfo(const std::string& job, const std::string& model,
-                  const std::string& method);
+  struct JobInfo {
+    std::string user;
+    std::string model;  // its family
+    std::string method;
+  };
+  void SetJobInfo(const std::string& job, const JobInfo& info);
   void DropJob(const std::string& job);
 
-  void ObserveQueueWait(absl::Duration time);
+  void ObserveQueueWait(Priority priority, absl::Duration time);
   void ObserveCheckpoint(absl::Duration time);
   void CountCheckpointFailure();
   void ObserveRecovery(absl::Duration time);

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <iostream>
 #include <set>
 #include <sstream>
 #include <thread>
@@ -17,6 +18,7 @@
 #include "absl/strings/str_split.h"
 #include "gtest/gtest.h"
 #include "server/observe/gpu_series.h"
+#include "server/observe/user_series.h"
 
 namespace roundhouse {
 namespace {
@@ -72,12 +74,15 @@ void Touch(ServerMetrics* m) {
   m->AddJobSkippedSteps("job-3", 2);
   m->SetJobEta("job-3", absl::FromUnixSeconds(1700000000));
   m->SetJobShare("job-3", 0.75);
-  m->SetJobInfo("job-3", "qwen3", "lora");
+  m->SetJobInfo("job-3", {"anna", "qwen3", "lora"});
   m->SetDiskFree(1 << 30);
   m->ObserveCommit(absl::Milliseconds(2));
   m->ObserveCall("roundhouse.v1.PlanService", "Plan", "OK",
                  absl::Milliseconds(4));
-  m->ObserveQueueWait(absl::Seconds(2));
+  m->ObserveQueueWait(Priority::kUrgent, absl::Seconds(2));
+  m->ObservePreemption(absl::Milliseconds(5));
+  m->users().AddService("anna", 0, 2'500'000'000);
+  m->users().Set({{"anna", {.queued = 1, .running = 2, .lag_seconds = -3}}}, 0);
   m->ObserveCheckpoint(absl::Seconds(1));
   m->CountCheckpointFailure();
   m->ObserveRecovery(absl::Seconds(1));
@@ -113,8 +118,8 @@ TEST(MetricsTest, ValuesAndLabels) {
         "roundhouse_pcie_calibrated_bytes_per_second{device=\"0\",direction="
         "\"h2d\"} 125000000",
         "roundhouse_job_service_share_ratio{job=\"job-3\"} 0.75",
-        "roundhouse_job_info{job=\"job-3\",method=\"lora\",model=\"qwen3\"} "
-        "1",
+        "roundhouse_job_info{job=\"job-3\",method=\"lora\",model=\"qwen3\","
+        "user=\"anna\"} 1",
         "roundhouse_disk_free_bytes 1073741824",
         "roundhouse_db_commit_duration_seconds_sum 0.002",
         "grpc_server_handled_total{grpc_code=\"OK\",grpc_method=\"Plan\",grpc_"
@@ -151,6 +156,20 @@ TEST(MetricsTest, ValuesAndLabels) {
   }
 }
 
+TEST(MetricsTest, WhatUsersHaveAndHowLongTheirJobsWait) {
+  auto m = Start();
+  Touch(m.get());
+  for (const char* line :
+       {"roundhouse_user_service_seconds_total{user=\"anna\"} 2.5",
+        "roundhouse_user_service_lag_seconds{user=\"anna\"} -3",
+        "roundhouse_user_jobs{state=\"queued\",user=\"anna\"} 1",
+        "roundhouse_user_jobs{state=\"running\",user=\"anna\"} 2",
+        "roundhouse_queue_wait_seconds_sum{class=\"urgent\"} 2",
+        "roundhouse_preemption_latency_seconds_sum 0.005"}) {
+    EXPECT_TRUE(Has(*m, line)) << line << "\n" << m->Render();
+  }
+}
+
 TEST(MetricsTest, WhatHasNotHappenedYetIsZero) {
   auto m = Start();
   for (const char* line :
@@ -160,6 +179,8 @@ TEST(MetricsTest, WhatHasNotHappenedYetIsZero) {
         "roundhouse_recovery_duration_seconds_count 0",
         "roundhouse_slot_dispatch_latency_seconds_count 0",
         "roundhouse_queue_wait_seconds_count{class=\"normal\"} 0",
+        "roundhouse_queue_wait_seconds_count{class=\"urgent\"} 0",
+        "roundhouse_preemption_latency_seconds_count 0",
         "roundhouse_slot_duration_seconds_count{pass=\"evaluate\",phase="
         "\"d2h\"} 0"}) {
     EXPECT_TRUE(Has(*m, line)) << line;
@@ -260,7 +281,8 @@ TEST(MetricsTest, SeriesAreBounded) {
     m->AddJobSkippedSteps(absl::StrCat("job-", i), 1);
     m->SetJobEta(absl::StrCat("job-", i), absl::UnixEpoch());
     m->SetJobShare(absl::StrCat("job-", i), 0);
-    m->SetJobInfo(absl::StrCat("job-", i), "llama", "full");
+    m->SetJobInfo(absl::StrCat("job-", i), {"u", "llama", "full"});
+    m->users().AddService(absl::StrCat("user", i), 0, 1);
   }
   int series = 0;
   const std::string text = m->Render();
@@ -268,7 +290,10 @@ TEST(MetricsTest, SeriesAreBounded) {
     series += !l.empty() && l[0] != '#' ? 1 : 0;
   }
   EXPECT_LE(series, 3000);
+  std::cout << series << " series\n";
   EXPECT_TRUE(absl::StrContains(text, "job=\"job-90\""));
+  EXPECT_TRUE(absl::StrContains(text, "user=\"user70\""));
+  EXPECT_TRUE(absl::StrContains(text, "user=\"other\""));
 }
 
 TEST(MetricsTest, ManyThreads) {

@@ -42,6 +42,10 @@ void JobTelemetry::OnSlot(DeviceId device, SlotKind kind,
   sinks_.devices.OnSlot(job_, device, kind, done);
 }
 
+void JobTelemetry::OnUrgentBegins(double seconds) {
+  sinks_.metrics.ObservePreemption(absl::Seconds(seconds));
+}
+
 void JobTelemetry::OnSlotReplayed(DeviceId device) {
   sinks_.devices.OnSlotReplayed(device);
 }

@@ -43,6 +43,7 @@ class JobTelemetry final : public StepTelemetry {
                   int64_t step) override;
   void OnSlotCommand(wire::RunSlot& command) override;
   void OnDispatchLatency(double seconds) override;
+  void OnUrgentBegins(double seconds) override;
   void OnSlot(DeviceId device, SlotKind kind,
               const wire::SlotDone& done) override;
   void OnSlotReplayed(DeviceId device) override;

@@ -187,6 +187,7 @@ class RunnerTest : public testing::Test,
   }
   void OnStepDone(int64_t step) override { done_steps_.push_back(step); }
   void OnDispatchLatency(double) override {}
+  void OnUrgentBegins(double) override {}
   void OnSumExchanges(int64_t, int64_t) override {}
   void OnUnitUpdated(double seconds) override {
     unit_seconds_.push_back(seconds);

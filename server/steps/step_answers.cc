@@ -55,6 +55,14 @@ void StepBook::OnSlotStarted(uint64_t attempt,
   const auto slot = out_slots_.find(static_cast<SlotId>(started.slot));
   if (slot == out_slots_.end() || slot->second.attempt != attempt) return;
   if (open()) dispatcher().SlotStarted(slot->first);
+  if (urgent_since_ns_ != 0) {
+    const int64_t waited_ns = started.time_ns - urgent_since_ns_;
+    // One that had begun before it could go is not told late.
+    if (waited_ns >= 0) {
+      around_.telemetry.OnUrgentBegins(static_cast<double>(waited_ns) * 1e-9);
+      urgent_since_ns_ = 0;
+    }
+  }
   const int64_t enabled_ns = slot->second.enabled_ns;
   if (enabled_ns == 0) return;
   around_.telemetry.OnDispatchLatency(

@@ -36,11 +36,28 @@ void StepBook::Open(StepMeasures& measures) {
   measures_ = &measures;
 }
 
+void StepBook::NoteReady() {
+  comes_ = idle();
+  const bool urgent = job_class_ == JobClass::kUrgent && !comes_;
+  urgent_since_ns_ = urgent ? MonotonicNs() : 0;
+}
+
 void StepBook::SetClass(JobClass job_class) {
-  job_class_ = job_class;
+  const bool another = std::exchange(job_class_, job_class) != job_class;
   if (!open()) return;
+  if (another) NoteReady();
   dispatcher().SetClass(job_, job_class);
   around_.dispatch.CarryOut();
+}
+
+void StepBook::HoldSlots(StartedSlots started) {
+  urgent_since_ns_ = 0;
+  dispatcher().HoldSlots(job_, started);
+}
+
+void StepBook::ReleaseSlots() {
+  dispatcher().ReleaseSlots(job_);
+  NoteReady();
 }
 
 void StepBook::Close() {
@@ -65,6 +82,7 @@ uint64_t StepBook::Enter(StepEntry entry) {
 
 void StepBook::Begin(uint64_t number, const StepSpec& spec) {
   ROUNDHOUSE_CHECK(dispatcher().BeginStep(job_, spec) == number);
+  if (comes_) NoteReady();
   around_.dispatch.CarryOut();
 }
 

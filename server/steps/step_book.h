@@ -89,10 +89,8 @@ class StepBook final : private DispatchLoop::Job, private ReplyHandler {
   void HoldForNextSave();
   // No slot of the job is sent until ReleaseSlots, and those that are out are
   // asked for (Dispatcher::HoldSlots).
-  void HoldSlots(StartedSlots started) {
-    dispatcher().HoldSlots(job_, started);
-  }
-  void ReleaseSlots() { dispatcher().ReleaseSlots(job_); }
+  void HoldSlots(StartedSlots started);
+  void ReleaseSlots();
   // No step is unfinished.
   bool idle() const { return around_.dispatch.dispatcher().Idle(job_); }
   // For Publish.
@@ -132,6 +130,9 @@ class StepBook final : private DispatchLoop::Job, private ReplyHandler {
   void OnHeldSums(WorkerId worker, uint64_t attempt, const wire::Body& body);
   void OnSumsDown(WorkerId worker, uint64_t attempt,
                   const wire::SumsDown& sums);
+  // The job can go now and could not before, or not as urgently; without a step
+  // it can as the next one begins.
+  void NoteReady();
   OutSlot* FindOut(WorkerId worker, uint64_t attempt, SlotId id);
   void NoteRecovery(DeviceId device, int64_t started_ns);
   void NoteHostOp(StepEntry& entry, const RunHostOpAction& action,
@@ -153,6 +154,9 @@ class StepBook final : private DispatchLoop::Job, private ReplyHandler {
   std::map<HostOpId, OutHostOp> out_host_ops_;
   WideSums wide_sums_;
   std::map<DeviceId, int64_t> down_since_ns_;  // workers that died with slots
+  bool comes_ = true;  // it can go as its next step begins
+  // An urgent job can go since then, and no slot has begun; 0: it is not so.
+  int64_t urgent_since_ns_ = 0;
   std::set<SlotId> failed_slots_;
   std::vector<std::pair<OutSlot, wire::SlotDone>> untold_slots_;
   std::vector<StepReport> untold_steps_;

@@ -13,6 +13,7 @@ class FakeTelemetry : public StepTelemetry {
   void OnSlotSent(uint64_t, const RunSlotAction&, int64_t) override { ++sent; }
   void OnSlotCommand(wire::RunSlot&) override { ++commands; }
   void OnDispatchLatency(double) override {}
+  void OnUrgentBegins(double seconds) override { urgent.push_back(seconds); }
   void OnSlot(DeviceId, SlotKind, const wire::SlotDone&) override { ++done; }
   void OnSlotReplayed(DeviceId) override { ++replayed; }
   void OnSlotFailed(DeviceId) override { ++failed; }
@@ -25,6 +26,7 @@ class FakeTelemetry : public StepTelemetry {
   int sent = 0, commands = 0, done = 0, replayed = 0, failed = 0;
   int host_ops = 0, updated = 0, recovered = 0;
   std::vector<int64_t> steps;
+  std::vector<double> urgent;
 };
 
 class StepBookTest : public JobPartsTest, private StepBook::Owner {
@@ -43,7 +45,7 @@ class StepBookTest : public JobPartsTest, private StepBook::Owner {
         std::make_unique<StepMaker>(options_->spec, *train_, validation_.get());
     book_ = std::make_unique<StepBook>(
         StepBook::Surroundings{*pool_, *dispatch_, *memory_, telemetry_, *this},
-        JobId{3});
+        JobId{3}, JobOwner{}, job_class_);
     on_worker_up_ = [this](WorkerId worker) {
       if (memory_->allocated()) book_->Configure(worker);
     };
@@ -122,6 +124,7 @@ class StepBookTest : public JobPartsTest, private StepBook::Owner {
   std::unique_ptr<PlanAdviser> adviser_;
   std::unique_ptr<StepMaker> maker_;
   FakeTelemetry telemetry_;
+  JobClass job_class_ = JobClass::kNormal;
   std::unique_ptr<StepBook> book_;
   std::function<void()> on_reduced_;
   bool abandoned_ = false;
@@ -192,6 +195,33 @@ TEST_F(StepBookTest, SlotsThatAreHeldAreSentWhenTheyAreNot) {
   };
   Steps(2);
   EXPECT_EQ(seen_.back(), "done 2");
+  EXPECT_TRUE(telemetry_.urgent.empty());
+}
+
+// As it begins, as it goes on, and as it becomes urgent.
+TEST_F(StepBookTest, AnUrgentJobTellsHowLongItsNextSlotTook) {
+  Misbehave(0, "tells");
+  Misbehave(1, "tells");
+  job_class_ = JobClass::kUrgent;
+  on_reduced_ = [this] {
+    on_reduced_ = [this] {
+      on_reduced_ = nullptr;
+      EXPECT_EQ(telemetry_.urgent.size(), 2u);
+      book_->SetClass(JobClass::kUrgent);  // it is
+      book_->SetClass(JobClass::kNormal);
+      book_->SetClass(JobClass::kUrgent);
+    };
+    EXPECT_EQ(telemetry_.urgent.size(), 1u);
+    book_->HoldSlots();
+    loop_->After(absl::ZeroDuration(), [this] {
+      book_->ReleaseSlots();
+      dispatch_->CarryOut();
+    });
+  };
+  Steps(4);
+  EXPECT_EQ(seen_.back(), "done 4");
+  EXPECT_EQ(telemetry_.urgent.size(), 3u);
+  for (const double seconds : telemetry_.urgent) EXPECT_GE(seconds, 0);
 }
 
 }  // namespace

@@ -24,6 +24,8 @@ class StepTelemetry {
   virtual void OnSlotCommand(wire::RunSlot& command) = 0;
   // From the event that made a slot possible to its worker's having it.
   virtual void OnDispatchLatency(double seconds) = 0;
+  // From the moment when an urgent job could go to its next slot's beginning.
+  virtual void OnUrgentBegins(double seconds) = 0;
   virtual void OnSlot(DeviceId device, SlotKind kind,
                       const wire::SlotDone& done) = 0;
   // A slot that `device` had when its worker died was sent again.

@@ -153,6 +153,10 @@ void Answer(wire::Channel& channel, wire::Arena& arena, int index,
     if (fail) {
       answer.body = Failure(slot->slot);
     } else if (WaitForVersions(arena, index, message, slot->units)) {
+      const wire::SlotStarted started = {.slot = slot->slot, .time_ns = Now()};
+      if (way == "tells" && !channel.Send({message.attempt, started}).ok()) {
+        exit(0);
+      }
       answer.body = DoneSlot(*slot, way);
     } else {
       answer.body = wire::Withdrawn{slot->slot};

@@ -142,7 +142,8 @@ class DashboardsTest(unittest.TestCase):
             "a scrape", pause=0.1)
 
     def start_jobs(self):
-        jobs = [self.daemon.submit(FULL), self.daemon.submit(LORA)]
+        jobs = [self.daemon.submit(FULL),
+                self.daemon.submit({**LORA, "priority": "urgent"})]
         for job in jobs:
             harness.wait_until(lambda j=job: self.daemon.job(j)["step"] > 40,
                                f"a checkpoint of {job}", pause=0.1)

@@ -235,6 +235,13 @@ class RightsTest(unittest.TestCase):
         lent = self.device(ANNA, "lend", "0", "--for=2h", "--note=plots")
         self.assertEqual(lent.returncode, 0, lent.stderr)
         self.assertIn("device 0 is LENT to anna until", lent.stdout)
+        self.daemon.client("limit", "set", "server", "host_bytes", "1GiB")
+        limits = json.loads(self.daemon.client("limit", "list", "-o",
+                                               "json").stdout)["limits"]
+        used = {(row["subject"], row["limit"]): row.get("used")
+                for row in limits}
+        self.assertEqual(used["user:anna", "lent_devices"], 1)
+        self.assertEqual(used["server", "host_bytes"], 0)
         self.assertIn("(plots)", self.device(OTTO).stdout)
         self.assertEqual(self.device(OTTO, "return", "0").returncode, 4)
         self.assertEqual(self.device(ANNA, "fence", "1").returncode, 4)

@@ -1,6 +1,7 @@
 // How users share the devices of a whole daemon, in virtual time.
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
@@ -11,6 +12,7 @@
 #include <utility>
 #include <variant>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
@@ -82,6 +84,11 @@ TEST_F(SharesTest, AnUrgentJobWaitsForOneSlotAtMost) {
       if (job->state == JobState::kRunning) runs = server_->now();
     });
     ASSERT_TRUE(runs.has_value()) << "seed " << seed;
+    // The first one alone counts.
+    EXPECT_TRUE(
+        absl::StrContains(server_->metrics().Render(),
+                          "\nroundhouse_preemption_latency_seconds_count 1\n"))
+        << "seed " << seed;
     const absl::Duration waited = begun_.at(urgent) - *runs;
     EXPECT_LE(waited, longest_ + absl::Milliseconds(15)) << "seed " << seed;
     most_beyond = std::max(most_beyond, waited - longest_);
@@ -110,15 +117,116 @@ TEST_F(SharesTest, WhoHasUsedMuchWaitsBehindOneWhoHasNot) {
   server_->engine().SetSharing({.weights = {.users = {{"bob", 0.25}}}});
   ASSERT_TRUE(Cancel(4).ok());
   EXPECT_EQ(Running(), 2u);
-  // What the store has is what the next daemon goes by: her job that ran waits.
+  // Her job that ran keeps its place in the next daemon, which goes by what the
+  // store has from then on.
   Pass(absl::Seconds(100));
   server_->Crash();
   slots_.clear();
   server_->Start();
-  EXPECT_EQ(Running(), 5u);
-  // Jobs of one user keep their order.
-  ASSERT_TRUE(Cancel(5).ok());
   EXPECT_EQ(Running(), 2u);
+  ASSERT_TRUE(Cancel(2).ok());
+  EXPECT_EQ(Running(), 5u);
+  ASSERT_TRUE(Cancel(5).ok());
+  EXPECT_EQ(Running(), 3u);
+}
+
+// Two places.  What runs as the daemon is killed, or stops, runs in the next
+// one, whoever waits.
+TEST_F(SharesTest, ARestartTakesNobodysPlace) {
+  StartServer(1, 1, 2);
+  for (int job = 0; job < 3; ++job) Submit("ann");
+  Pass(absl::Seconds(60));
+  for (int job = 0; job < 2; ++job) Submit("bob");
+  const auto running = [this] {
+    Pass(absl::Seconds(20));
+    std::set<uint64_t> jobs;
+    for (const auto& [job, user] : owners_) {
+      const auto record =
+          server_->store().Get(NameOfJob(static_cast<int64_t>(job)));
+      if (record->state == JobState::kRunning) jobs.insert(job);
+    }
+    return jobs;
+  };
+  EXPECT_EQ(running(), (std::set<uint64_t>{1, 2}));
+  server_->Crash();
+  slots_.clear();
+  server_->Start();
+  EXPECT_EQ(running(), (std::set<uint64_t>{1, 2}));
+  ASSERT_TRUE(Cancel(1).ok());
+  EXPECT_EQ(running(), (std::set<uint64_t>{2, 4}));
+  server_->Crash();
+  slots_.clear();
+  server_->Start();
+  EXPECT_EQ(running(), (std::set<uint64_t>{2, 4}));
+}
+
+// Two whose owners have about the same, and whose turn changes with each turn of
+// the loop: the one that is being opened stays the first.
+TEST_F(SharesTest, AJobThatIsBeingOpenedIsOpenedToItsEnd) {
+  StartServer(1, 1);
+  const int64_t hour = HourOf(server_->now());
+  for (const char* user : {"ann", "bob"}) {
+    const UsageKey key = {
+        .hour = hour, .project = kDefaultProject, .user = user};
+    ASSERT_TRUE(WriteUsage(server_->store(), {{key, {1'000'000, 0}}}).ok());
+  }
+  server_->Crash();
+  server_->Start();
+  server_->engine().SetSharing({.running = {.all = 0}});
+  Submit("ann");
+  Submit("bob");
+  EXPECT_EQ(Running(), 0u);
+  const auto any_loads = [this] {
+    for (const auto& [job, user] : owners_) {
+      const auto record =
+          server_->store().Get(NameOfJob(static_cast<int64_t>(job)));
+      if (record->state != JobState::kQueued) return true;
+    }
+    return false;
+  };
+  for (int turn = 0; turn < 300 && !any_loads(); ++turn) {
+    const char* const first = turn % 2 == 0 ? "ann" : "bob";
+    server_->engine().SetSharing(
+        {.weights = {.users = {{first, 2}}}, .running = {.all = 1}});
+    server_->Turn();
+  }
+  EXPECT_TRUE(any_loads());
+}
+
+// The metrics of users say what devices computed, and who is owed how much.
+TEST_F(SharesTest, MetricsSayWhatEachUserHas) {
+  constexpr int kDevices = 2;
+  StartServer(kDevices, 1);
+  for (int job = 0; job < 3; ++job) {
+    Submit("ann");
+    Submit("bob");
+  }
+  Pass(absl::Seconds(200));
+  const auto value = [this](const std::string& name, const std::string& user) {
+    const std::string page = server_->metrics().Render();
+    const std::string line =
+        absl::StrCat("\nroundhouse_user_", name, "user=\"", user, "\"} ");
+    const size_t at = page.find(line);
+    return at == std::string::npos
+               ? std::nan("")
+               : std::strtod(page.c_str() + at + line.size(), nullptr);
+  };
+  const double slots = absl::ToDoubleSeconds(kDevices * longest_);
+  for (const char* user : {"ann", "bob"}) {
+    const double computed = absl::ToDoubleSeconds(computed_[user]);
+    EXPECT_GT(computed, 100) << user;
+    EXPECT_NEAR(value("service_seconds_total{", user), computed, slots) << user;
+    EXPECT_EQ(value("jobs{state=\"running\",", user), 3) << user;
+    EXPECT_EQ(value("jobs{state=\"queued\",", user), 0) << user;
+    // Within two slots on each device, and two where the time is cut.
+    EXPECT_LE(std::abs(value("service_lag_seconds{", user)), 4 * slots) << user;
+  }
+  // His share is three times as much from now on, as if it had been before.
+  server_->engine().SetSharing({.weights = {.users = {{"bob", 3}}}});
+  Pass(absl::Seconds(20));
+  const double lag = value("service_lag_seconds{", "bob");
+  EXPECT_GT(lag, absl::ToDoubleSeconds(computed_["bob"]) / 4);
+  EXPECT_NEAR(value("service_lag_seconds{", "ann"), -lag, 1e-3);
 }
 
 // Two who always have more to do, and one who had a lot before they came.

@@ -160,11 +160,14 @@ void SimServer::Crash() {
   daemon_.reset();
 }
 
+bool SimServer::Turn() {
+  const bool found = daemon_->loop->RunTurn(absl::ZeroDuration());
+  return daemon_->threads.Run() || found;
+}
+
 void SimServer::Settle() {
   while (true) {
-    bool found = daemon_->loop->RunTurn(absl::ZeroDuration());
-    found |= daemon_->threads.Run();
-    if (found) continue;
+    if (Turn()) continue;
     if (!daemon_->loop->watches()) return;
     // A child runs, in real time.
     daemon_->loop->RunTurn(absl::Seconds(10));

@@ -67,10 +67,13 @@ class SimServer {
   const LimitCheck& limits() { return *daemon_->limits; }
   SimWorkers& workers() { return *daemon_->workers; }
   HostArena& arena() { return *daemon_->arena; }
+  const ServerMetrics& metrics() const { return *daemon_->metrics; }
   // Whether the store may have something new since this was asked last.
   bool store_told() { return store_told_.exchange(false); }
   absl::Time now() const { return clock_.WallTime(); }
 
+  // One turn of the loop, and what waits beside it; false: nothing was left.
+  bool Turn();
   // Does what there is to do now; the clock stands still.
   void Settle();
   // The clock goes on by this much, and `each` is called whenever nothing is
