@@ -229,7 +229,19 @@ std::string JobText(const v1::FineTuningJob& job) {
 
 namespace {
 
+// "python3 (process 4711 of uid:1000)".
+std::string ProcessText(const v1::DeviceLoan& loan) {
+  const std::string owner = VisibleLine(loan.owner());
+  const std::string id =
+      absl::StrCat("process ", loan.process().pid(),
+                   owner.empty() ? "" : absl::StrCat(" of ", owner));
+  const std::string& command = loan.process().command();
+  return command.empty() ? id
+                         : absl::StrCat(VisibleLine(command), " (", id, ")");
+}
+
 std::string LoanText(const v1::DeviceLoan& loan) {
+  if (loan.has_process()) return ProcessText(loan);
   std::string text = VisibleLine(loan.owner());
   if (loan.has_until_time()) {
     absl::StrAppend(
@@ -250,11 +262,12 @@ std::string DeviceLine(const v1::Device& device) {
   const std::string loan =
       device.has_loan() ? LoanText(device.loan()) : std::string();
   const bool lent = device.state() == v1::LENT;
+  const bool yielded = device.state() == v1::YIELDED;
   return absl::StrCat("device ", device.index(), " is ",
                       v1::DeviceState_Name(device.state()),
-                      loan.empty() ? ""
-                      : lent       ? " to "
-                                   : " by ",
+                      loan.empty()      ? ""
+                      : lent || yielded ? " to "
+                                        : " by ",
                       loan, lent ? "; its memory is free\n" : "\n");
 }
 

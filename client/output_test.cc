@@ -223,6 +223,23 @@ TEST(OutputTest, ColumnsOfATableAreThoseOfTheTerminal) {
             "NAME  X\n\xe6\xbc\xa2    1\nabcd  2\n");
 }
 
+TEST(OutputTest, AProcessThatHasADeviceIsNamed) {
+  v1::Device device;
+  device.set_index(1);
+  device.set_state(v1::YIELDED);
+  device.mutable_loan()->set_owner("uid:1000");
+  device.mutable_loan()->mutable_process()->set_pid(4711);
+  device.mutable_loan()->mutable_process()->set_command("pyth\x1bon3");
+  EXPECT_EQ(DeviceLine(device),
+            "device 1 is YIELDED to pyth\\x1bon3 (process 4711 of uid:1000)\n");
+  EXPECT_NE(
+      DeviceTable({device}).find("pyth\\x1bon3 (process 4711 of uid:1000)"),
+      std::string::npos);
+  device.mutable_loan()->clear_owner();
+  device.mutable_loan()->mutable_process()->clear_command();
+  EXPECT_EQ(DeviceLine(device), "device 1 is YIELDED to process 4711\n");
+}
+
 TEST(OutputTest, DeviceTableOfGpusNamesThem) {
   v1::Device device;
   device.set_kind("cuda");

@@ -56,6 +56,7 @@
 #include "server/uploads/upload_sweep.h"
 #include "server/uploads/uploads.h"
 #include "server/workers/process_pool.h"
+#include "server/yielding.h"
 
 namespace roundhouse {
 namespace {
@@ -234,8 +235,10 @@ class Daemon {
                      HttpServer::Start(options_.metrics_listen,
                                        MakePages(*metrics_, status_), token));
     ASSIGN_OR_RETURN(store_, OpenJobStore(options_, *metrics_));
-    ASSIGN_OR_RETURN(const std::set<std::string> lent,
+    ASSIGN_OR_RETURN(std::set<std::string> lent,
                      DeviceLoans::GpusOut(store_.get()));
+    ASSIGN_OR_RETURN(yielding_, Yielding::Create(options_));
+    yielding_->AddTaken(lent);
     ASSIGN_OR_RETURN(gpus_, FindGpus(options_, lent));
     ASSIGN_OR_RETURN(accounts_, Accounts::Load(store_.get()));
     RETURN_IF_ERROR(CheckOwners(options_.owned_roots, *accounts_->list()));
@@ -335,7 +338,8 @@ class Daemon {
         gpus_, metrics_->gpus(), [this](int device, const std::string& what) {
           pool_->Suspect(static_cast<DeviceId>(device), what);
         });
-    engine_->device_keeper().SetLoans(loans_->Now());
+    engine_->device_keeper().SetLoans(loans_->Stored());
+    yielding_->Begin(*loop_, gpus_, *loans_, engine_->device_keeper());
     RETURN_IF_ERROR(pool_->Start(&engine_->listener()));
     return engine_->Recover();
   }
@@ -457,6 +461,7 @@ class Daemon {
   DeviceRoom room_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<GpuMetrics> gpu_metrics_;
+  std::unique_ptr<Yielding> yielding_;
   std::unique_ptr<DatasetInspector> inspector_;
   std::unique_ptr<ModelCatalog> catalog_;
   std::unique_ptr<TrainingPlanner> planner_;

@@ -64,6 +64,12 @@ absl::StatusOr<bool> ParseRealtime(const std::string& text) {
   return BadValue("realtime", "auto or off", text);
 }
 
+absl::StatusOr<YieldOptions::Choice> ParseYield(const std::string& text) {
+  if (text == "auto") return YieldOptions::Choice::kAuto;
+  if (text == "off") return YieldOptions::Choice::kOff;
+  return BadValue("yield", "auto or off", text);
+}
+
 absl::StatusOr<int> ParseCount(const std::string& key, const std::string& text,
                                int limit) {
   int count = 0;
@@ -256,6 +262,22 @@ absl::Status FillDevices(const Settings& settings, DaemonOptions& options) {
   return absl::OkStatus();
 }
 
+absl::Status FillYield(const Settings& settings, DaemonOptions& options) {
+  ASSIGN_OR_RETURN(options.yield.choice,
+                   ParseYield(settings.Get("yield", "off")));
+  if (options.yield.choice == YieldOptions::Choice::kOff ||
+      !settings.Has("yield-test-seconds")) {
+    return absl::OkStatus();
+  }
+  ASSIGN_OR_RETURN(
+      const int seconds,
+      ParseCount("yield-test-seconds", settings.Get("yield-test-seconds", ""),
+                 kMaxProbeSeconds));
+  options.yield.back_after = absl::Seconds(seconds);
+  options.yield.choice = YieldOptions::Choice::kPretended;
+  return absl::OkStatus();
+}
+
 absl::Status FillHost(const Settings& settings, DaemonOptions& options) {
   ASSIGN_OR_RETURN(
       options.device_threads,
@@ -304,6 +326,7 @@ absl::StatusOr<DaemonOptions> MakeDaemonOptions(
   if (status.ok()) status = FillTls(settings, options);
   if (status.ok()) status = FillHub(settings, options);
   if (status.ok()) status = FillDevices(settings, options);
+  if (status.ok()) status = FillYield(settings, options);
   if (status.ok()) status = FillHost(settings, options);
   if (!status.ok()) return AtItsLine(status, written);
   return options;

@@ -33,6 +33,17 @@ struct HubOptions {
   std::string token_file;             // "": no token is shown
 };
 
+// Whether devices are left to processes of others (server/yielding.h).
+struct YieldOptions {
+  // kPretended, test only: CPU devices count, named cpu-0, cpu-1 ... as GPUs
+  // are by their uuids, and the driver's process ids are taken for this
+  // process'.
+  enum class Choice { kOff, kAuto, kPretended };
+  Choice choice = Choice::kOff;
+  // How long such a process must have been gone.
+  absl::Duration back_after = absl::Minutes(1);
+};
+
 struct DaemonOptions {
   std::string state_dir;
   int device_count = 4;            // 0: --devices=none
@@ -56,6 +67,7 @@ struct DaemonOptions {
   // Dispatch goes before compute (server/workers/dispatch_priority.h), where
   // permitted.
   bool realtime = true;
+  YieldOptions yield;
   double link_gbps = 0;  // 10^9 bits per second; 0: not throttled
   std::string worker_program;
   std::string gpu_probe;  // program

@@ -112,6 +112,23 @@ TEST(DaemonOptionsTest, EverySettingIsTaken) {
   EXPECT_EQ(Make({"--devices=none"})->device_count, 0);
 }
 
+TEST(DaemonOptionsTest, DevicesAreYieldedOnlyWhereItIsAskedFor) {
+  using Choice = YieldOptions::Choice;
+  EXPECT_EQ(Make({})->yield.choice, Choice::kOff);
+  EXPECT_EQ(Make({"--yield=off"})->yield.choice, Choice::kOff);
+  const auto asked = Make({"--yield=auto"});
+  ASSERT_TRUE(asked.ok()) << asked.status();
+  EXPECT_EQ(asked->yield.choice, Choice::kAuto);
+  EXPECT_EQ(asked->yield.back_after, absl::Minutes(1));
+  const auto pretended = Make({"--yield=auto", "--yield-test-seconds=2"});
+  ASSERT_TRUE(pretended.ok()) << pretended.status();
+  EXPECT_EQ(pretended->yield.choice, Choice::kPretended);
+  EXPECT_EQ(pretended->yield.back_after, absl::Seconds(2));
+  ExpectBad(Make({"--yield=on"}).status(), "--yield: want auto or off");
+  ExpectBad(Make({"--yield=auto", "--yield-test-seconds=0"}).status(),
+            "--yield-test-seconds");
+}
+
 TEST(DaemonOptionsTest, Gpus) {
   const auto all = Make({"--devices=cuda"});
   ASSERT_TRUE(all.ok()) << all.status();

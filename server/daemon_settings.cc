@@ -71,6 +71,9 @@ constexpr SettingHelp kSettings[] = {
     {"peers", "auto|on|off", "auto",
      "on or off: whether devices add up the sums of wide slots between them; "
      "auto: GPUs that all reach each other's memory do"},
+    {"yield", "off|auto", "off",
+     "auto: a GPU on which another's process computes, or has a tenth of the "
+     "memory, is left to it until it has been gone for a minute"},
     {"realtime", "auto|off", "auto",
      "auto: threads that pass slots on go before threads that compute, where "
      "the kernel lets them; off: they do not"},
@@ -87,6 +90,10 @@ constexpr SettingHelp kSettings[] = {
     {"kill-at", "POINT", "", "test only: POINT:COUNT of the daemon"},
     {"file-fault-at", "FAULTS", "",
      "test only: SITE:KIND[:HOWLONG[:AFTER]];..., the disk fails there"},
+    {"yield-test-seconds", "SECONDS", "",
+     "test only: of --yield=auto, in place of a minute; CPU devices count, "
+     "too, "
+     "and process ids are as they are"},
     {"sample-log", "FILE", "", "test only: a file for each slot's times"},
 };
 

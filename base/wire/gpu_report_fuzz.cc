@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "base/wire/gpu_event.h"
+#include "base/wire/gpu_processes.h"
 #include "base/wire/gpu_report.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -19,6 +20,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto event = roundhouse::wire::DecodeGpuEvent(line);
   if (event.ok()) {
     ROUNDHOUSE_CHECK(roundhouse::wire::EncodeGpuEvent(*event) == line) << line;
+  }
+  const auto processes = roundhouse::wire::DecodeGpuProcesses(line);
+  if (processes.ok()) {
+    ROUNDHOUSE_CHECK(roundhouse::wire::EncodeGpuProcesses(*processes) == line)
+        << line;
   }
   return 0;
 }

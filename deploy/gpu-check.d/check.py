@@ -6,9 +6,10 @@
                                    a GPU is skipped, and said
 
 Sections, one after the other: machine, calibration, conformance, gradients,
-parity, fault, device_fault, bench, sanitizer, fp16, peers, growth. Each passes,
-fails or is skipped with a reason, also when too little of --seconds is left; bench leaves
-those behind it the least that they need, as far as it has that itself. Writes
+parity, fault, device_fault, lending, bench, sanitizer, fp16, peers, growth.
+Each passes, fails or is skipped with a reason, also when too little of
+--seconds is left; bench leaves those behind it the least that they need, as far
+as it has that itself. Writes
 report.json and report.md into --out, a new folder in the current one unless
 given, after each section what is known by then, and into logs.txt there all
 that the programs of one that failed have said. Exit status: 0 nothing failed, 1
@@ -45,6 +46,7 @@ from outcome import Failed, Skipped  # noqa: E402
 BUDGETS = {"machine": (60, 5), "calibration": (45, 15),
            "conformance": (90, 10), "gradients": (60, 10),
            "parity": (90, 20), "fault": (90, 20), "device_fault": (60, 20),
+           "lending": (90, 20),
            "bench": (480, 30), "sanitizer": (110, 20), "fp16": (45, 15),
            "peers": (120, 30), "growth": (90, 30)}
 REHEARSED = {name: (limit, 2) for name, (limit, _) in BUDGETS.items()}
@@ -265,6 +267,12 @@ def check_device_fault(run, details):
     fault.check_device(run, details)
 
 
+def check_lending(run, details):
+    run.needs_device()
+    import lending  # pylint: disable=import-outside-toplevel
+    lending.check(run, details)
+
+
 def check_peers(run, details):
     run.needs_device()
     import peers  # pylint: disable=import-outside-toplevel
@@ -288,7 +296,8 @@ def check_bench(run, details):
 SECTIONS = {"machine": check_machine, "calibration": check_calibration,
             "conformance": check_conformance, "gradients": check_gradients,
             "parity": check_parity, "fault": check_fault,
-            "device_fault": check_device_fault, "bench": check_bench,
+            "device_fault": check_device_fault, "lending": check_lending,
+            "bench": check_bench,
             "sanitizer": check_sanitizer, "fp16": check_fp16,
             "peers": check_peers, "growth": check_growth}
 

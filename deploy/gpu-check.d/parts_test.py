@@ -21,6 +21,7 @@ import fp16  # noqa: E402
 import growth  # noqa: E402
 import harness  # noqa: E402
 import jobs  # noqa: E402
+import lending  # noqa: E402
 import machine  # noqa: E402
 import peers  # noqa: E402
 import report  # noqa: E402
@@ -490,8 +491,8 @@ class OrderTest(unittest.TestCase):
     def test_bench_comes_before_what_may_be_lost(self):
         self.assertEqual(list(check.SECTIONS), [
             "machine", "calibration", "conformance", "gradients", "parity",
-            "fault", "device_fault", "bench", "sanitizer", "fp16", "peers",
-            "growth"])
+            "fault", "device_fault", "lending", "bench", "sanitizer", "fp16",
+            "peers", "growth"])
         self.assertEqual(list(check.BUDGETS), list(check.SECTIONS))
 
     def test_bench_leaves_the_others_their_least(self):
@@ -503,6 +504,67 @@ class OrderTest(unittest.TestCase):
         self.assertEqual(self.left(100)[0], 30)
         self.assertEqual(self.left(29)[0], -1)
         self.assertEqual(self.left(400, name="fault")[0], 400)
+
+
+class LendingTest(Scratch):
+    def loan(self, seconds, left=0):
+        return {"device": 1, "seconds": seconds, "left_bytes": left}
+
+    def test_slots_that_are_done_are_read(self):
+        path = self.folder / "samples.csv"
+        path.write_text("dispatch,5\nslot,0,1000000000,1500000000,1,2,3,4\n"
+                        "layer,0,1,2\nslot,1,0,2000000000,1,2,3,4\n"
+                        "slot,1,0,9000000000,1,2,3")
+        self.assertEqual(lending.slots(path), [0.5, 2.0])
+
+    def test_a_slot_and_a_second_are_allowed(self):
+        self.assertEqual(lending.judge([self.loan(1.4)], 0.5), [])
+        wrong, = lending.judge([self.loan(1.0), self.loan(1.6)], 0.5)
+        self.assertIn("device 1 was free 1.60 s after the request; a slot took "
+                      "0.50 s at most", wrong)
+
+    def test_memory_that_is_not_free_is_a_failure(self):
+        self.assertEqual(lending.judge(
+            [self.loan(0, None), self.loan(0, lending.SLACK_BYTES)], 1), [])
+        wrong, = lending.judge([self.loan(0, lending.SLACK_BYTES + 1)], 1)
+        self.assertIn("67108865 bytes of the GPU of device 1", wrong)
+
+    def test_memory_of_a_gpu_that_is_the_devices_alone(self):
+        gpus = [{"index": index, "uuid": f"GPU-{index}"}
+                for index in (3, 0, 3)]
+        self.assertEqual([lending.alone_on(gpus, index)
+                          for index in range(4)],
+                         [None, "GPU 0", None, None])
+        self.assertEqual(lending.left_bytes({"GPU 0": 5}, {"GPU 0": 7},
+                                            "GPU 0"), 2)
+        self.assertIsNone(lending.left_bytes({}, {"GPU 0": 7}, "GPU 0"))
+        self.assertIsNone(lending.left_bytes({"GPU 0": 5}, {"GPU 0": 7}, None))
+
+    def lent(self, devices):
+        """What is asked of a daemon with so many devices and a job."""
+        asked = []
+        run = types.SimpleNamespace(
+            gpus=[], options=types.SimpleNamespace(rehearse=True))
+        with (unittest.mock.patch.multiple(
+                lending, lend=lambda _, index: asked.append(
+                    f"lend {index}") or 0.1,
+                give_back=lambda _, index, __: asked.append(
+                    f"return {index}") or 0.2,
+                go_on=lambda _, __, steps, ___: asked.append(
+                    f"{steps} steps"), LOANS=2),
+              unittest.mock.patch.multiple(
+                  jobs, devices=lambda _: devices * [{}],
+                  must_run=lambda *_: asked.append("it runs"))):
+            loans = lending.lend_in_turn(run, None, "job", {}, 0)
+        self.assertEqual([loan["seconds"] for loan in loans], [0.1, 0.1])
+        return asked
+
+    def test_a_job_goes_on_with_the_others_or_waits(self):
+        self.assertEqual(self.lent(2), [
+            "lend 0", "1 steps", "return 0", "2 steps",
+            "lend 1", "1 steps", "return 1", "2 steps"])
+        self.assertEqual(self.lent(1), [
+            "lend 0", "it runs", "return 0", "2 steps"] * 2)
 
 
 class DeathTest(unittest.TestCase):

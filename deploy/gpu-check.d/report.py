@@ -201,6 +201,7 @@ def markdown(found):
     lines += figure_lines(found, "parity", "Jobs' results in transformers")
     lines += figure_lines(found, "fault", "Fault")
     lines += figure_lines(found, "device_fault", "A device that breaks")
+    lines += figure_lines(found, "lending", "Devices that are lent")
     lines += bench_lines(found)
     lines += figure_lines(found, "fp16", "fp16 with a loss scale")
     lines += peers_lines(found)

@@ -2,10 +2,11 @@
 // on the disk and are tried again.
 //
 // Urgent jobs go first.  Of equal class those go that ran when an earlier
-// daemon ended, in the order of their ids: a restart takes nobody's place. Then
-// those of the project that had least of the devices for its share, of these
-// those of its user who had least for his, then the one that has waited
-// longest.  Who had how much lies elsewhere, and may be another at each call.
+// daemon ended, or gave way to others, in the order of their ids: neither takes
+// anybody's place for good.  Then come those of the project that had least of
+// the devices for its share, of these those of its user who had least for his,
+// then the one that has waited longest.  Who had how much lies elsewhere, and
+// may be another at each call.
 //
 // A plain container; runs on the event loop's thread.
 #ifndef ROUNDHOUSE_SERVER_ADMISSION_JOB_QUEUE_H_
@@ -39,7 +40,7 @@ class JobQueue {
     Priority priority = Priority::kNormal;
     JobOwner owner = {};
     std::optional<uint64_t> host_bytes = {};  // that it needs, once known
-    bool ran = false;                         // when an earlier daemon ended
+    bool ran = false;                         // and is to go on
   };
 
   // What an owner's project had of the devices, over its share, and what he had

@@ -136,7 +136,7 @@ class JobEngine {
                                               int64_t steps) = 0;
 
   // The next three return at once.
-  // Which devices are lent or fenced from now on.
+  // Which devices are lent or fenced (DeviceLoans::Stored) from now on.
   virtual void SetDeviceLoans(const DeviceLoanList& loans) = 0;
   // Starts the worker of a device that was given up.
   virtual void ReviveDevice(int device) = 0;

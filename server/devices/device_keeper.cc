@@ -19,17 +19,46 @@ void DeviceKeeper::SetLoans(const DeviceLoanList& loans) {
   Look();
 }
 
+void DeviceKeeper::SetYields(const DeviceLoanList& yields) {
+  yields_ = yields;
+  Look();
+}
+
+const DeviceLoan* DeviceKeeper::HolderOf(size_t device) const {
+  for (const DeviceLoanList* list : {&loans_, &yields_}) {
+    if (device < list->size() && (*list)[device].has_value()) {
+      return &*(*list)[device];
+    }
+  }
+  return nullptr;
+}
+
+const char* DeviceKeeper::WordOf(int device) const {
+  const DeviceLoan* const holder = HolderOf(static_cast<size_t>(device));
+  if (holder == nullptr) return "";
+  switch (holder->kind) {
+    case DeviceLoan::Kind::kLent:
+      return "lent";
+    case DeviceLoan::Kind::kFenced:
+      return "fenced";
+    case DeviceLoan::Kind::kYielded:
+      return "yielded";
+  }
+  return "";
+}
+
 void DeviceKeeper::Look() {
   const absl::Time now = loop_.clock().WallTime();
-  for (size_t i = 0; i < loans_.size(); ++i) {
-    const auto device = static_cast<DeviceId>(i);
-    std::optional<DeviceLoan>& loan = loans_[i];
+  for (std::optional<DeviceLoan>& loan : loans_) {
     // Over for good, whatever the clock does.
     if (loan.has_value() && now >= loan->until) loan.reset();
-    const bool lent = loan.has_value();
+  }
+  for (int i = 0; i < pool_.device_count(); ++i) {
+    const auto device = static_cast<DeviceId>(i);
+    const DeviceLoan* const holder = HolderOf(static_cast<size_t>(i));
     const bool out = out_.count(device) != 0;
-    if (lent && !out) Leave(device, TextOf(static_cast<int>(i), *loan));
-    if (!lent && out) BringBack(device);
+    if (holder != nullptr && !out) Leave(device, TextOf(i, *holder));
+    if (holder == nullptr && out) BringBack(device);
   }
 }
 

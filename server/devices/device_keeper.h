@@ -1,4 +1,5 @@
-// Takes devices out of use and back, as their loans say (device_loans.h).
+// Takes devices out of use and back, as their loans say (device_loans.h), and
+// for processes of others (device_yields.h).  One is used when neither has it.
 //
 // A device that is to be out gets no slot any more.  What it computes ends
 // first, for kVacateLimit at most, then its worker is asked to end: the
@@ -32,12 +33,18 @@ class DeviceKeeper {
   DeviceKeeper(const DeviceKeeper&) = delete;
   DeviceKeeper& operator=(const DeviceKeeper&) = delete;
 
-  // The loans as they are now.
+  // The loans as they are now (DeviceLoans::Stored).
   void SetLoans(const DeviceLoanList& loans);
+  // The devices that are left to processes now.
+  void SetYields(const DeviceLoanList& yields);
   // Looks which of them are over; once a second.
   void Look();
+  // "lent", "fenced" or "yielded"; "": none of them.
+  const char* WordOf(int device) const;
 
  private:
+  // Null: nobody has it.
+  const DeviceLoan* HolderOf(size_t device) const;
   void Leave(DeviceId device, const std::string& why);
   void TakeOut(DeviceId device);
   void BringBack(DeviceId device);
@@ -46,6 +53,7 @@ class DeviceKeeper {
   WorkerPool& pool_;
   DispatchLoop& dispatch_;
   DeviceLoanList loans_;
+  DeviceLoanList yields_;
   // Why, of those that leave or have left.
   std::map<DeviceId, std::string> out_;
   std::map<DeviceId, EventLoop::TimerId> limits_;  // of those that leave

@@ -36,7 +36,19 @@ int64_t EndMicros(absl::Time until) {
 
 }  // namespace
 
+std::string ProcessText(const DeviceLoan& loan) {
+  const std::string id =
+      absl::StrCat("process ", loan.process.pid,
+                   loan.owner.empty() ? "" : " of ", loan.owner);
+  return loan.process.name.empty()
+             ? id
+             : absl::StrCat(loan.process.name, " (", id, ")");
+}
+
 std::string TextOf(int device, const DeviceLoan& loan) {
+  if (loan.kind == DeviceLoan::Kind::kYielded) {
+    return absl::StrCat("device ", device, " is left to ", ProcessText(loan));
+  }
   std::string text =
       loan.kind == DeviceLoan::Kind::kFenced
           ? absl::StrCat("device ", device, " is fenced by ", loan.owner)
@@ -120,7 +132,7 @@ absl::StatusOr<std::unique_ptr<DeviceLoans>> DeviceLoans::Load(
   return loans;
 }
 
-DeviceLoanList DeviceLoans::Now() const {
+DeviceLoanList DeviceLoans::Stored() const {
   MutexLock lock(mutex_);
   DeviceLoanList now = loans_;
   for (auto& loan : now) {
@@ -129,10 +141,29 @@ DeviceLoanList DeviceLoans::Now() const {
   return now;
 }
 
+DeviceLoanList DeviceLoans::Now() const {
+  DeviceLoanList now = Stored();
+  MutexLock lock(mutex_);
+  for (size_t i = 0; i < yields_.size(); ++i) {
+    if (!now[i].has_value()) now[i] = yields_[i];
+  }
+  return now;
+}
+
+void DeviceLoans::SetYields(const DeviceLoanList& yields) {
+  MutexLock lock(mutex_);
+  yields_ = yields;
+}
+
+void DeviceLoans::OnTakenBack(std::function<void(int)> taken_back) {
+  MutexLock change(change_mutex_);
+  taken_back_ = std::move(taken_back);
+}
+
 void DeviceLoans::OnChange(std::function<void(const DeviceLoanList&)> changed) {
   MutexLock change(change_mutex_);
   changed_ = std::move(changed);
-  changed_(Now());
+  changed_(Stored());
 }
 
 absl::Status DeviceLoans::CheckDevice(int device) const {
@@ -143,7 +174,7 @@ absl::Status DeviceLoans::CheckDevice(int device) const {
 }
 
 std::optional<DeviceLoan> DeviceLoans::Find(int device) const {
-  return Now()[device];
+  return Stored()[device];
 }
 
 int64_t DeviceLoans::LentTo(const std::string& owner) const {
@@ -178,7 +209,7 @@ absl::StatusOr<DeviceLoan> DeviceLoans::Lend(const Caller& caller,
   RETURN_IF_ERROR(CheckDevice(device));
   RETURN_IF_ERROR(CheckNote(note));
   MutexLock lock(change_mutex_);
-  const DeviceLoanList now = Now();
+  const DeviceLoanList now = Stored();
   DeviceLoan loan = {
       .owner = caller.owner(), .note = note, .since = clock_.WallTime()};
   if (now[device].has_value()) {
@@ -205,10 +236,7 @@ absl::StatusOr<DeviceLoan> DeviceLoans::Return(const Caller& caller,
   RETURN_IF_ERROR(CheckDevice(device));
   MutexLock lock(change_mutex_);
   const std::optional<DeviceLoan> loan = Find(device);
-  if (!loan.has_value()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("device ", device, " is not lent"));
-  }
+  if (!loan.has_value()) return ReturnYielded(caller, device);
   if (loan->kind == DeviceLoan::Kind::kFenced) {
     return InOtherHands(device, *loan,
                         "; an admin takes it back into use with: roundhouse "
@@ -219,6 +247,25 @@ absl::StatusOr<DeviceLoan> DeviceLoans::Return(const Caller& caller,
         absl::StrCat(TextOf(device, *loan), "; he or an admin returns it"));
   }
   RETURN_IF_ERROR(Drop(device));
+  return *loan;
+}
+
+absl::StatusOr<DeviceLoan> DeviceLoans::ReturnYielded(const Caller& caller,
+                                                      int device) {
+  const std::optional<DeviceLoan> loan = Now()[device];
+  if (!loan.has_value()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("device ", device, " is not lent"));
+  }
+  if (!caller.admin && loan->owner != caller.owner()) {
+    return absl::PermissionDeniedError(absl::StrCat(
+        TextOf(device, *loan), ", until it ends; an admin takes it back"));
+  }
+  {
+    MutexLock lock(mutex_);
+    yields_[device].reset();
+  }
+  taken_back_(device);
   return *loan;
 }
 
@@ -296,7 +343,7 @@ void DeviceLoans::Publish(int device, std::optional<DeviceLoan> loan) {
       if (other.has_value() && IsOver(*other)) other.reset();
     }
   }
-  changed_(Now());
+  changed_(Stored());
 }
 
 }  // namespace roundhouse

@@ -206,6 +206,77 @@ TEST_F(DeviceLoansTest, AChangeIsTold) {
   EXPECT_FALSE(told[2][1].has_value());
 }
 
+class YieldedDeviceTest : public DeviceLoansTest {
+ protected:
+  YieldedDeviceTest() {
+    loans_->OnTakenBack([this](int device) { taken_back_.push_back(device); });
+    loans_->OnChange([this](const DeviceLoanList& list) { stored_ = list; });
+    yields_[1] = {.kind = DeviceLoan::Kind::kYielded,
+                  .owner = "uid:1000",
+                  .since = now(),
+                  .process = {.pid = 4711, .name = "python3"}};
+    loans_->SetYields(yields_);
+  }
+
+  DeviceLoanList yields_{3};
+  DeviceLoanList stored_;
+  std::vector<int> taken_back_;
+};
+
+TEST_F(YieldedDeviceTest, IsInNobodysTable) {
+  EXPECT_EQ(loans_->Now(), yields_);
+  EXPECT_EQ(loans_->Stored(), DeviceLoanList(3));
+  EXPECT_EQ(stored_, DeviceLoanList(3));
+  EXPECT_TRUE(DeviceLoans::GpusOut(store_.get(), clock_)->empty());
+  Open(3);
+  EXPECT_EQ(loans_->Now(), DeviceLoanList(3));
+}
+
+TEST_F(YieldedDeviceTest, IsLentAndFencedAllTheSame) {
+  ASSERT_TRUE(Lend(Admin(), 1, now() + absl::Hours(1)).ok());
+  EXPECT_EQ(loans_->Now()[1]->kind, DeviceLoan::Kind::kLent);
+  EXPECT_EQ(stored_[1]->kind, DeviceLoan::Kind::kLent);
+  // Whoever returns it returns what he has, and the process keeps it.
+  ASSERT_TRUE(loans_->Return(Admin(), 1).ok());
+  EXPECT_TRUE(taken_back_.empty());
+  EXPECT_EQ(loans_->Now(), yields_);
+  ASSERT_TRUE(loans_->Fence(Admin(), 1, "").ok());
+  EXPECT_EQ(loans_->Now()[1]->kind, DeviceLoan::Kind::kFenced);
+  ASSERT_TRUE(loans_->Unfence(1).ok());
+  EXPECT_EQ(loans_->Now(), yields_);
+  EXPECT_TRUE(absl::IsFailedPrecondition(loans_->Unfence(1).status()));
+  // A loan that ends by itself likewise, and one without a process is free.
+  ASSERT_TRUE(Lend(Admin(), 1, now() + absl::Hours(1)).ok());
+  clock_.Advance(absl::Hours(1));
+  EXPECT_EQ(loans_->Now(), yields_);
+  ASSERT_TRUE(Lend(Admin(), 1).ok());
+  loans_->SetYields(DeviceLoanList(3));
+  EXPECT_EQ(loans_->Now()[1]->kind, DeviceLoan::Kind::kLent);
+  ASSERT_TRUE(loans_->Return(Admin(), 1).ok());
+  EXPECT_EQ(loans_->Now()[1], std::nullopt);
+}
+
+TEST_F(YieldedDeviceTest, AnAdminTakesItBackFromTheProcess) {
+  const absl::Status refused = loans_->Return(Member("anna"), 1).status();
+  EXPECT_TRUE(absl::IsPermissionDenied(refused)) << refused;
+  EXPECT_TRUE(absl::StrContains(refused.message(),
+                                "python3 (process 4711 of uid:1000)"))
+      << refused;
+  EXPECT_TRUE(taken_back_.empty());
+  const auto returned = loans_->Return(Admin(), 1);
+  ASSERT_TRUE(returned.ok()) << returned.status();
+  EXPECT_EQ(*returned, *yields_[1]);
+  EXPECT_EQ(taken_back_, std::vector<int>{1});
+  EXPECT_EQ(loans_->Now()[1], std::nullopt);
+  EXPECT_TRUE(absl::IsFailedPrecondition(loans_->Return(Admin(), 1).status()));
+}
+
+TEST_F(YieldedDeviceTest, DoesNotCountAsOneThatAMemberHas) {
+  Allow("server", 1);
+  Allow("user:anna", 1);
+  EXPECT_TRUE(Lend(Member("anna"), 0).ok());
+}
+
 TEST(DeviceKeysTest, AreTheDriversForGpus) {
   EXPECT_EQ(DeviceLoans::KeysOf({}, 2),
             (std::vector<std::string>{"cpu-0", "cpu-1"}));

@@ -7,7 +7,7 @@
 //   queue     job_queue, job_opener
 //   run       running_jobs, running_job, runner
 //   delete    removal/disk_keeper, which asks whether a job is over
-//   devices   devices/device_keeper: those that are lent or fenced
+//   devices   devices/device_keeper: those that others have
 //   tell      transitions, job_log, status_publisher
 //   account   usage/usage_book
 //

@@ -133,6 +133,7 @@ void Engine::Tick() {
   start_later_ |= usage_.Tick(running_.HostHolders());
   PublishDisk(options_.state_dir, world_.metrics);
   status_.Publish({.running = running_,
+                   .keeper = device_keeper_,
                    .queue = queue_,
                    .turn_of = Turns(),
                    .validating = validations_.count(),

@@ -66,6 +66,9 @@ void StatusPublisher::Publish(const Now& now) const {
       .queue_count = static_cast<int64_t>(now.queue.size()),
       .validating = static_cast<int64_t>(now.validating),
       .ended = {ended_.begin(), ended_.end()}};
+  for (StatusDevice& device : snapshot.devices) {
+    device.out_as = now.keeper.WordOf(device.index);
+  }
   for (const auto& [id, run] : now.running.jobs()) {
     snapshot.jobs.push_back(StatusOf(*run, now.running.devices().Share(id)));
   }

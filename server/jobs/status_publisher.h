@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/job_state.h"
 #include "server/admission/job_queue.h"
+#include "server/devices/device_keeper.h"
 #include "server/jobs/running_jobs.h"
 #include "server/observe/status_board.h"
 
@@ -47,6 +48,7 @@ class StatusPublisher {
   // What is shown beside what has ended.
   struct Now {
     RunningJobs& running;
+    const DeviceKeeper& keeper;
     const JobQueue& queue;
     JobQueue::TurnOf turn_of;
     size_t validating = 0;

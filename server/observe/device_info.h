@@ -9,7 +9,7 @@
 
 namespace roundhouse {
 
-// Taken out: lent or fenced (server/devices), its worker has ended.
+// Taken out: others have it (server/devices), and its worker has ended.
 enum class DeviceState { kStarting, kUp, kLost, kTakenOut };
 
 // Times and bytes count from the daemon's start.

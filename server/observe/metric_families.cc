@@ -49,7 +49,7 @@ DeviceFamilies::DeviceFamilies(Registry& r)
       up(Gauge(r, "roundhouse_device_up",
                "1 while the device's worker is there.")),
       out_of_use(Gauge(r, "roundhouse_device_out_of_use",
-                       "1 while the device is lent or fenced.")),
+                       "1 while the device is lent, fenced or yielded.")),
       memory(Gauge(r, "roundhouse_device_memory_used_bytes",
                    "Device memory in use, at its highest.")),
       pinned(Gauge(r, "roundhouse_device_pinned_bytes",

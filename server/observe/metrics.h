@@ -62,7 +62,7 @@ class ServerMetrics {
   void AddDevice(int device);
   void SetDeviceUp(int device);
   void SetDeviceDown(int device);
-  // Lent or fenced.
+  // Lent, fenced or yielded.
   void SetDeviceOutOfUse(int device, bool out);
   void SetDeviceMemory(int device, int64_t used_bytes);
   void SetDevicePinned(int device, int64_t bytes);

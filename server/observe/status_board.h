@@ -38,7 +38,8 @@ struct StatusDevice {
   int index = 0;
   std::string kind;          // "cpu", "cuda"
   std::string product_name;  // of a GPU
-  std::string state;         // "up", "starting", "lost"
+  std::string state;         // "up", "starting", "lost", "taken out"
+  std::string out_as;        // "lent", "fenced", "yielded"; "": none of them
   std::string job;           // of the newest slot; ""
   int restarts = 0;
   int64_t memory_used_bytes = 0;

@@ -12,6 +12,10 @@
 //   nvmlEventSetWait_v2=0 79 1 48    (GPU and Xid of one call after the other;
 //                                    then nothing happens any more)
 //   nvmlEventSetWait_v2=0 79 error 999               (or the next call fails)
+//   nvmlDeviceGetComputeRunningProcesses_v3.0=4711 1073741824 4712 -
+//                                    (ids, and bytes if they are known; this
+//                                    function reads the file anew)
+//   nvmlDeviceGetProcessUtilization.0=4711 35        (ids and per cent)
 //
 // A function of NVML, the index of each GPU that it takes, and its values,
 // "error" and NVML's number, or "hang": it never returns.  What has no line is
@@ -23,6 +27,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <sstream>
 #include <string>
@@ -39,6 +44,8 @@ using worker::NvmlEvent;
 using worker::NvmlEventSet;
 using worker::NvmlMemory;
 using worker::NvmlPci;
+using worker::NvmlProcess;
+using worker::NvmlProcessUse;
 using worker::NvmlResult;
 using worker::NvmlUtilization;
 
@@ -51,6 +58,7 @@ bool ReadAnswers() {
   const char* const path = getenv("ROUNDHOUSE_FAKE_NVML");
   if (path == nullptr) return false;
   std::ifstream file(path);
+  Answers().clear();
   std::string line;
   while (std::getline(file, line)) {
     const size_t split = line.find('=');
@@ -100,6 +108,35 @@ NvmlResult Text(const std::string& call, char* out, unsigned int bytes) {
     std::snprintf(out, bytes, "%s", values.str().c_str());
   }
   return result;
+}
+
+// Pairs of a process and what is said of it, as many as there is room for.
+NvmlResult Pairs(const std::string& call, unsigned int* count,
+                 const std::function<void(unsigned int at, unsigned int pid,
+                                          const std::string& said)>& take) {
+  std::istringstream values;
+  const NvmlResult result = Answer(call, values);
+  if (result != kNvmlSuccess) return result;
+  unsigned int found = 0;
+  unsigned int pid = 0;
+  std::string said;
+  while (values >> pid >> said) {
+    if (found < *count) take(found, pid, said);
+    ++found;
+  }
+  const bool fits = found <= *count;
+  *count = found;
+  return fits ? kNvmlSuccess : worker::kNvmlInsufficientSize;
+}
+
+NvmlResult Processes(const std::string& call, unsigned int* count,
+                     NvmlProcess* processes) {
+  return Pairs(
+      call, count,
+      [processes](unsigned int at, unsigned int pid, const std::string& bytes) {
+        processes[at].pid = pid;
+        processes[at].memory = bytes == "-" ? ~0ULL : std::stoull(bytes);
+      });
 }
 
 }  // namespace
@@ -205,6 +242,30 @@ NvmlResult nvmlDeviceGetClockInfo(NvmlDevice device, unsigned int type,
 NvmlResult nvmlDeviceGetUtilizationRates(NvmlDevice device,
                                          NvmlUtilization* utilization) {
   return Numbers(Of(__func__, device), &utilization->gpu);
+}
+
+NvmlResult nvmlDeviceGetComputeRunningProcesses_v3(NvmlDevice device,
+                                                   unsigned int* count,
+                                                   NvmlProcess* processes) {
+  ReadAnswers();
+  return Processes(Of(__func__, device), count, processes);
+}
+NvmlResult nvmlDeviceGetGraphicsRunningProcesses_v3(NvmlDevice device,
+                                                    unsigned int* count,
+                                                    NvmlProcess* processes) {
+  return Processes(Of(__func__, device), count, processes);
+}
+NvmlResult nvmlDeviceGetProcessUtilization(NvmlDevice device,
+                                           NvmlProcessUse* samples,
+                                           unsigned int* count,
+                                           unsigned long long later_than) {
+  return Pairs(
+      Of(__func__, device), count,
+      [&](unsigned int at, unsigned int pid, const std::string& percent) {
+        samples[at].pid = pid;
+        samples[at].time = later_than + 1;
+        samples[at].sm = std::stoul(percent);
+      });
 }
 
 NvmlResult nvmlEventSetCreate(NvmlEventSet* set) {

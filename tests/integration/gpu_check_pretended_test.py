@@ -118,16 +118,21 @@ exec {ROOT}/client/roundhouse "$@\"""")
     def test_all_sections_come_to_their_figures(self):
         status, sections = self.check(
             "--sections=machine,conformance,gradients,sanitizer,fault,"
-            "device_fault,growth,calibration,bench")
+            "device_fault,lending,growth,calibration,bench")
         self.assertEqual(status, 0, sections)
         for name in ("machine", "conformance", "gradients", "sanitizer",
-                     "fault", "device_fault", "growth", "calibration", "bench"):
+                     "fault", "device_fault", "lending", "growth",
+                     "calibration", "bench"):
             self.assertEqual(sections[name]["status"], "passed", sections)
         self.assertEqual(sections["calibration"]["details"], RATES)
         self.assertEqual([s["suite"] for s in
                           sections["conformance"]["details"]["suites"]],
                          list(SUITES))
         self.assertEqual(sections["growth"]["details"]["GPU 0, bytes more"], 0)
+        # One device: the job waits, and goes on.
+        self.assertEqual(sections["lending"]["details"]["devices"], 1)
+        self.assertEqual(sections["lending"]["details"]["bytes_left_on_a_gpu"],
+                         0)
         cases = sections["bench"]["details"]["cases"]
         self.assertEqual({case["status"] for case in cases}, {"passed"}, cases)
         for case in cases:
@@ -254,7 +259,8 @@ exit 1""", "Cuda/DeviceGoldens.Fp32/0"), ("exit 0", "0 passed")):
         self.assertIn("no GPU 0 that can be used",
                       sections["machine"]["reason"])
         for name in ("conformance", "gradients", "sanitizer", "parity",
-                     "fault", "peers", "growth", "calibration", "bench"):
+                     "fault", "lending", "peers", "growth", "calibration",
+                     "bench"):
             self.assertEqual(sections[name]["status"], "skipped")
             self.assertEqual(sections[name]["reason"], "no GPU was found")
         self.assertIn("GPU is lost", self.markdown)

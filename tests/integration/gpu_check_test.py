@@ -11,8 +11,8 @@ import unittest
 ROOT = pathlib.Path(__file__).absolute().parents[2]
 CHECK = ROOT / "deploy/gpu-check.d/check.py"
 SECTIONS = ["machine", "calibration", "conformance", "gradients", "parity",
-            "fault", "device_fault", "bench", "sanitizer", "fp16", "peers",
-            "growth"]
+            "fault", "device_fault", "lending", "bench", "sanitizer", "fp16",
+            "peers", "growth"]
 SUITE = "worker/device/cpu/cpu_device_test"
 PROGRAMS = ("server/roundhoused", "client/roundhouse",
             "worker/roundhouse-worker", "worker/probe/roundhouse-gpu-probe",
@@ -114,7 +114,8 @@ class GpuCheckTest(unittest.TestCase):
         self.assertEqual(
             {**found, "machine": "", "parity": ""},
             {"machine": "", "conformance": "passed", "sanitizer": "skipped",
-             "gradients": "passed", "parity": "", "fault": "passed", "device_fault": "passed",
+             "gradients": "passed", "parity": "", "fault": "passed",
+             "device_fault": "passed", "lending": "passed",
              "peers": "passed", "fp16": "passed", "growth": "passed",
              "calibration": "skipped", "bench": "passed"},
             sections)
@@ -133,6 +134,7 @@ class GpuCheckTest(unittest.TestCase):
         self.assertIn("| recovery seconds | ", self.markdown)
         self.same_bits(sections["fault"]["details"])
         self.one_device_broke(sections["device_fault"]["details"])
+        self.devices_were_lent(sections["lending"]["details"])
         self.sums_cross_between_devices(sections["peers"]["details"])
         self.trains_in_fp16(sections["fp16"]["details"])
         self.holds_no_more(sections["growth"]["details"])
@@ -167,6 +169,14 @@ class GpuCheckTest(unittest.TestCase):
         self.assertIn("exited with status 1", details["ended"])
         self.assertIn("device is lost: a fault was injected",
                       details["words"])
+
+    def devices_were_lent(self, details):
+        self.assertEqual((details["devices"], details["loans"]), (2, 4))
+        self.assertGreater(details["longest_slot_seconds"], 0)
+        for loan in details["of_each"]:
+            self.assertLessEqual(loan["seconds"],
+                                 1 + details["longest_slot_seconds"])
+        self.assertIn("| most seconds to the workers end | ", self.markdown)
 
     def sums_cross_between_devices(self, details, auto=False):
         self.assertEqual(details["devices"], 2)

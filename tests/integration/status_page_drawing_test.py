@@ -74,6 +74,7 @@ def made_up(devices, jobs, queue, blocks, names="job-{}"):
             "product_name": "" if d % 2 else GPU,
             "job": names[d % len(names)],
             "state": {4: "taken out", 5: "lost", 6: "starting"}.get(d, "up"),
+            "out_as": "yielded" if d == 4 else "",
             "restarts": 3 if d == 6 else 0, "memory_used_bytes": 21 << 30,
             "memory_limit_bytes": 24 << 30, "bubble_ratio": 0.12,
             "compute_seconds": 0 if d == 5 else 7.6,
@@ -204,7 +205,7 @@ class MadeUpTest(PageTest):
         self.assertIn("Device 1 \u00b7 cpu", found["devices"][1])
         self.assertIn("\u2715 lost", found["devices"][5])
         self.assertRegex(found["devices"][5], r"Out of use\s+100\s%")
-        self.assertIn("lent or fenced", found["devices"][4])
+        self.assertIn("yielded", found["devices"][4])
         self.assertIn("\u25cc starting", found["devices"][6])
         self.assertRegex(found["devices"][6], r"Worker restarts\s+3")
         self.assertRegex(found["devices"][0],

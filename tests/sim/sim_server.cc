@@ -142,7 +142,7 @@ void SimServer::Start() {
                                  DeviceLoans::KeysOf({}, workers.device_count));
   ROUNDHOUSE_CHECK(loans.ok()) << loans.status();
   daemon_->loans = *std::move(loans);
-  daemon_->engine->device_keeper().SetLoans(daemon_->loans->Now());
+  daemon_->engine->device_keeper().SetLoans(daemon_->loans->Stored());
   daemon_->workers->Start(&daemon_->engine->listener());
   const absl::Status recovered = daemon_->engine->Recover();
   ROUNDHOUSE_CHECK(recovered.ok()) << recovered;

@@ -61,6 +61,10 @@ absl::StatusOr<NvmlFunctions> OpenNvml(const std::string& path) {
   symbols.Find("nvmlDeviceGetEnforcedPowerLimit", f.power_limit);
   symbols.Find("nvmlDeviceGetClockInfo", f.clock);
   symbols.Find("nvmlDeviceGetUtilizationRates", f.utilization);
+  symbols.Find("nvmlDeviceGetComputeRunningProcesses_v3", f.compute_processes);
+  symbols.Find("nvmlDeviceGetGraphicsRunningProcesses_v3",
+               f.graphics_processes);
+  symbols.Find("nvmlDeviceGetProcessUtilization", f.process_use);
   symbols.Find("nvmlEventSetCreate", f.event_set);
   symbols.Find("nvmlDeviceRegisterEvents", f.register_events);
   symbols.Find("nvmlEventSetWait_v2", f.wait_for_event);

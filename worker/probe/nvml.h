@@ -22,6 +22,8 @@ using NvmlResult = unsigned int;
 inline constexpr NvmlResult kNvmlSuccess = 0;
 inline constexpr NvmlResult kNvmlNotSupported = 3;
 inline constexpr NvmlResult kNvmlNoPermission = 4;
+inline constexpr NvmlResult kNvmlNotFound = 6;
+inline constexpr NvmlResult kNvmlInsufficientSize = 7;
 inline constexpr NvmlResult kNvmlDriverNotLoaded = 9;
 inline constexpr NvmlResult kNvmlTimeout = 10;
 inline constexpr NvmlResult kNvmlGpuIsLost = 15;
@@ -69,6 +71,23 @@ struct NvmlEvent {
   unsigned int compute_instance;
 };
 
+struct NvmlProcess {
+  unsigned int pid;
+  unsigned long long memory;  // bytes; all ones: not known
+  unsigned int gpu_instance;
+  unsigned int compute_instance;
+};
+
+// What one process did in a sampling period.
+struct NvmlProcessUse {
+  unsigned int pid;
+  unsigned long long time;  // microseconds
+  unsigned int sm;          // per cent, as all of them
+  unsigned int memory;
+  unsigned int encoder;
+  unsigned int decoder;
+};
+
 // A function that the library lacks is null; the first six never are.
 struct NvmlFunctions {
   NvmlResult (*init)();
@@ -100,6 +119,14 @@ struct NvmlFunctions {
   NvmlResult (*power_limit)(NvmlDevice, unsigned int* milliwatts);
   NvmlResult (*clock)(NvmlDevice, unsigned int type, unsigned int* mhz);
   NvmlResult (*utilization)(NvmlDevice, NvmlUtilization*);
+
+  // `count`: the room, then how many there are.
+  NvmlResult (*compute_processes)(NvmlDevice, unsigned int* count,
+                                  NvmlProcess*);
+  NvmlResult (*graphics_processes)(NvmlDevice, unsigned int* count,
+                                   NvmlProcess*);
+  NvmlResult (*process_use)(NvmlDevice, NvmlProcessUse*, unsigned int* count,
+                            unsigned long long later_than);
 
   NvmlResult (*event_set)(NvmlEventSet*);
   NvmlResult (*register_events)(NvmlDevice, unsigned long long types,

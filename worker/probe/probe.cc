@@ -14,15 +14,6 @@
 namespace roundhouse::worker {
 namespace {
 
-// The driver's text as a report can carry it.
-std::string Text(const char* text) {
-  std::string printable = text;
-  for (char& c : printable) {
-    if (c < ' ' || c > '~') c = '?';
-  }
-  return printable.substr(0, wire::kMaxGpuTextBytes);
-}
-
 bool IsFault(NvmlResult result) {
   return result == kNvmlGpuIsLost || result == kNvmlResetRequired;
 }
@@ -39,7 +30,7 @@ class GpuReader {
            Values... values) {
     if (function == nullptr) return false;
     const NvmlResult result = function(device_, values...);
-    if (IsFault(result)) gpu_.fault = Text(nvml_.error_string(result));
+    if (IsFault(result)) gpu_.fault = DriverText(nvml_.error_string(result));
     return result == kNvmlSuccess;
   }
 
@@ -48,7 +39,7 @@ class GpuReader {
                 NvmlResult (*function)(NvmlDevice, char*, unsigned int),
                 std::string& value) {
     char text[kNvmlTextBytes] = {};
-    if (Ask(function, text, sizeof(text))) value = Text(text);
+    if (Ask(function, text, sizeof(text))) value = DriverText(text);
     if (value.empty() && gpu_.fault.empty()) {
       gpu_.fault = absl::StrCat("has no ", what);
     }
@@ -77,7 +68,8 @@ void ReadHardware(const NvmlFunctions& nvml, GpuReader& reader,
   reader.Identity("UUID", nvml.device_uuid, gpu.uuid);
   reader.Identity("name", nvml.device_name, gpu.name);
   NvmlPci pci = {};
-  if (reader.Ask(nvml.device_pci, &pci)) gpu.pci_bus_id = Text(pci.bus_id);
+  if (reader.Ask(nvml.device_pci, &pci))
+    gpu.pci_bus_id = DriverText(pci.bus_id);
   NvmlMemory memory = {};
   if (reader.Ask(nvml.device_memory, &memory)) {
     gpu.memory_total_bytes = memory.total;
@@ -132,7 +124,7 @@ Probed ProbeGpu(const NvmlFunctions& nvml, unsigned int index) {
   const NvmlResult found = nvml.device_handle(index, &probed.device);
   if (found != kNvmlSuccess) {
     probed.device = nullptr;
-    gpu.fault = Text(nvml.error_string(found));
+    gpu.fault = DriverText(nvml.error_string(found));
     return probed;
   }
   GpuReader reader(nvml, probed.device, gpu);
@@ -176,6 +168,14 @@ void ReadPeers(const NvmlFunctions& nvml, std::vector<Probed>& all) {
 
 }  // namespace
 
+std::string DriverText(const char* text) {
+  std::string printable = text;
+  for (char& c : printable) {
+    if (c < ' ' || c > '~') c = '?';
+  }
+  return printable.substr(0, wire::kMaxGpuTextBytes);
+}
+
 absl::Status StatusOf(const NvmlFunctions& nvml, const char* call,
                       NvmlResult result) {
   if (result == kNvmlSuccess) return absl::OkStatus();
@@ -196,7 +196,7 @@ absl::StatusOr<wire::GpuReport> ProbeGpus(const NvmlFunctions& nvml) {
   char driver[kNvmlTextBytes] = {};
   if (nvml.driver_version != nullptr &&
       nvml.driver_version(driver, sizeof(driver)) == kNvmlSuccess) {
-    report.driver = Text(driver);
+    report.driver = DriverText(driver);
   }
   std::vector<Probed> all;
   for (unsigned int i = 0; i < count; ++i) all.push_back(ProbeGpu(nvml, i));

@@ -6,6 +6,8 @@
 #ifndef ROUNDHOUSE_WORKER_PROBE_PROBE_H_
 #define ROUNDHOUSE_WORKER_PROBE_PROBE_H_
 
+#include <string>
+
 #include "absl/status/statusor.h"
 #include "base/wire/gpu_report.h"
 #include "worker/probe/nvml.h"
@@ -17,6 +19,9 @@ namespace roundhouse::worker {
 // driver is not loaded, or is not the library's.  INTERNAL: another error of
 // NVML that concerns all GPUs.
 absl::StatusOr<wire::GpuReport> ProbeGpus(const NvmlFunctions& nvml);
+
+// The driver's text as a report can carry it.
+std::string DriverText(const char* text);
 
 // The error of a call of NVML that concerns no single GPU: the same errors.
 absl::Status StatusOf(const NvmlFunctions& nvml, const char* call,

@@ -1,13 +1,17 @@
 // The program over a fake NVML (tests/fakes/fake_nvml.cc).
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "base/wire/exit_status.h"
+#include "base/wire/gpu_processes.h"
 #include "base/wire/gpu_report.h"
 #include "gtest/gtest.h"
 
@@ -249,6 +253,87 @@ TEST(WatchTest, ErrorsThatMayPassAreNoReasonToGiveUp) {
   EXPECT_EQ(outcome.status, 1);
   EXPECT_EQ(outcome.output,
             "roundhouse-gpu-probe: nvmlDeviceRegisterEvents: Unknown Error\n");
+}
+
+// What it prints of the processes that do not descend from `but`, one look.
+std::vector<std::string> Processes(const std::string& answers, int but) {
+  const Outcome outcome =
+      Probe(answers, absl::StrCat(" --looks=1 --processes_but=", but));
+  EXPECT_EQ(outcome.status, 0) << outcome.output;
+  std::vector<std::string> lines =
+      absl::StrSplit(outcome.output, '\n', absl::SkipEmpty());
+  EXPECT_FALSE(lines.empty());
+  EXPECT_EQ(lines.at(0), wire::kGpuProcessesBegin);
+  lines.erase(lines.begin());
+  return lines;
+}
+
+// The word for this test, as the program prints it.
+std::string Own(const std::string& use) {
+  return absl::StrCat(getpid(), ",", use, ",", getuid(), ",",
+                      wire::NameOfProcess("probe_test"));
+}
+
+TEST(ProcessesTest, WhoComputesAndWhoDrawsIsTold) {
+  const int self = getpid();
+  const std::vector<std::string> lines = Processes(
+      absl::StrCat("nvmlDeviceGetCount_v2=4\nnvmlDeviceGetUUID.0=GPU-a-0\n"
+                   "nvmlDeviceGetUUID.1=GPU-a-1\n"
+                   "nvmlDeviceGetHandleByIndex_v2.2=error 15\n"
+                   "nvmlDeviceGetUUID.3=GPU-a-3\n"
+                   "nvmlDeviceGetMemoryInfo.0=25757220864 0\n"
+                   // No such process any more.
+                   "nvmlDeviceGetComputeRunningProcesses_v3.0=2147483600 7 ",
+                   self,
+                   " 1073741824\nnvmlDeviceGetGraphicsRunningProcesses_v3.0=",
+                   self, " 1000 1 0\nnvmlDeviceGetProcessUtilization.0=", self,
+                   " 35 ", self, " 255 ", self,
+                   " 7\nnvmlDeviceGetComputeRunningProcesses_v3.1=\n"
+                   "nvmlDeviceGetGraphicsRunningProcesses_v3.1=",
+                   self, " -\nnvmlDeviceGetProcessUtilization.1=error 3\n"),
+      1 << 30);
+  ASSERT_EQ(lines.size(), 3u);
+  const auto gpu = wire::DecodeGpuProcesses(lines[0]);
+  ASSERT_TRUE(gpu.ok()) << gpu.status();
+  EXPECT_EQ(gpu->uuid, "GPU-a-0");
+  EXPECT_EQ(gpu->memory_bytes, 25757220864);
+  ASSERT_EQ(gpu->processes.size(), 2u);
+  EXPECT_EQ(gpu->processes[0].pid, 1u);
+  EXPECT_FALSE(gpu->processes[0].compute);
+  EXPECT_EQ(gpu->processes[0].busy_percent, 0u);
+  EXPECT_NE(lines[0].find(Own("compute,1073741824,100")), std::string::npos)
+      << lines[0];
+  EXPECT_EQ(lines[1], "GPU-a-1 - " + Own("graphics,-,-"));
+  EXPECT_EQ(lines[2], "GPU-a-3 unknown Unknown Error");
+}
+
+TEST(ProcessesTest, NobodyComputesWhereTheDriverFoundNoSample) {
+  const std::vector<std::string> lines = Processes(
+      absl::StrCat("nvmlDeviceGetCount_v2=1\nnvmlDeviceGetUUID.0=GPU-a-0\n"
+                   "nvmlDeviceGetComputeRunningProcesses_v3.0=",
+                   getpid(), " 7\nnvmlDeviceGetProcessUtilization.0=error 6"),
+      1 << 30);
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_EQ(lines[0], "GPU-a-0 - " + Own("compute,7,0"));
+}
+
+TEST(ProcessesTest, TheDaemonsOwnAreLeftOut) {
+  const std::string answers = absl::StrCat(
+      "nvmlDeviceGetCount_v2=1\nnvmlDeviceGetUUID.0=GPU-a-0\n"
+      "nvmlDeviceGetComputeRunningProcesses_v3.0=",
+      getpid(), " 7\n");
+  EXPECT_EQ(Processes(answers, getpid()),
+            std::vector<std::string>{"GPU-a-0 -"});
+  EXPECT_EQ(Processes(answers, getppid()),
+            std::vector<std::string>{"GPU-a-0 -"});
+}
+
+TEST(ProcessesTest, WithoutGpusThatAnswerItFails) {
+  const Outcome outcome = Probe(
+      "nvmlDeviceGetCount_v2=1\nnvmlDeviceGetHandleByIndex_v2.0=error 15\n",
+      " --processes_but=1");
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_EQ(outcome.output, "roundhouse-gpu-probe: no GPU answers\n");
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include "absl/strings/match.h"
 #include "gtest/gtest.h"
 #include "server/api/api_test_fixture.h"
+#include "server/api/system/device_convert.h"
 
 namespace roundhouse {
 namespace {
@@ -82,6 +83,27 @@ TEST_F(DeviceCallsTest, ADeviceIsFencedAndALostOneRevived) {
   EXPECT_TRUE(absl::StrContains(lost.error_message(), "device unfence 1"));
   ASSERT_TRUE(unfence("devices/1").ok());
   EXPECT_EQ(device_.state(), v1::STARTING);
+}
+
+TEST_F(DeviceCallsTest, WhoseProcessHasADeviceIsShown) {
+  DeviceLoanList yields(2);
+  yields[0] = {.kind = DeviceLoan::Kind::kYielded,
+               .owner = "uid:1000",
+               .process = {.pid = 4711, .name = "python3"}};
+  loans_->SetYields(yields);
+  // The fake engine's worker is still there.
+  EXPECT_EQ(Listed(0).state(), v1::LEAVING);
+  EXPECT_EQ(Listed(0).loan().owner(), "uid:1000");
+  EXPECT_EQ(Listed(0).loan().process().pid(), 4711);
+  EXPECT_EQ(Listed(0).loan().process().command(), "python3");
+  ASSERT_TRUE(Ask(&v1::SystemService::Stub::ReturnDevice,
+                  Named<v1::ReturnDeviceRequest>("0"))
+                  .ok());
+  EXPECT_FALSE(device_.has_loan());
+  v1::Device gone;
+  gone.set_state(v1::FENCED);
+  SetLoan(yields[0], &gone);
+  EXPECT_EQ(gone.state(), v1::YIELDED);
 }
 
 TEST_F(DeviceCallsTest, WhatIsAskedIsNamedWhereItIsWrong) {

@@ -64,10 +64,16 @@ void SetLoan(const std::optional<DeviceLoan>& loan, v1::Device* device) {
   if (loan->until != absl::InfiniteFuture()) {
     *shown->mutable_until_time() = ToProto(loan->until);
   }
+  if (loan->kind == DeviceLoan::Kind::kYielded) {
+    shown->mutable_process()->set_pid(loan->process.pid);
+    shown->mutable_process()->set_command(loan->process.name);
+  }
   if (!out) {
     device->set_state(v1::LEAVING);
   } else if (loan->kind == DeviceLoan::Kind::kLent) {
     device->set_state(v1::LENT);
+  } else if (loan->kind == DeviceLoan::Kind::kYielded) {
+    device->set_state(v1::YIELDED);
   }
 }
 
