@@ -1,6 +1,6 @@
 #include "server/limits/sharing.h"
 
-#include "base/saturating_add.h"
+#include <string>
 
 namespace roundhouse {
 namespace {
@@ -17,14 +17,6 @@ void Put(const LimitSubject& subject, Number value, Numbers& numbers) {
   }
 }
 
-// What `limits` say of the name; else `otherwise`.
-std::optional<int64_t> LimitOf(const std::map<std::string, int64_t>& limits,
-                               const std::string& name,
-                               std::optional<int64_t> otherwise) {
-  const auto found = limits.find(name);
-  return found == limits.end() ? otherwise : found->second;
-}
-
 // The limits that rows of this kind make; null: they make none.
 OwnerLimits* LimitsOf(Limit limit, Sharing& sharing) {
   switch (limit) {
@@ -39,18 +31,7 @@ OwnerLimits* LimitsOf(Limit limit, Sharing& sharing) {
   }
 }
 
-int64_t Of(const std::map<std::string, int64_t>& used,
-           const std::string& name) {
-  const auto found = used.find(name);
-  return found == used.end() ? 0 : found->second;
-}
-
 }  // namespace
-
-bool OwnerLimits::empty() const {
-  return users.empty() && projects.empty() && !other_users.has_value() &&
-         !all.has_value();
-}
 
 Sharing SharingOf(const LimitRows& rows) {
   Sharing sharing;
@@ -69,31 +50,6 @@ Sharing SharingOf(const LimitRows& rows) {
     }
   }
   return sharing;
-}
-
-void OwnerUse::Add(const JobOwner& owner, int64_t amount) {
-  for (int64_t* const sum :
-       {&users[owner.user], &projects[owner.project], &all}) {
-    *sum = SaturatingAdd(*sum, amount);
-  }
-}
-
-OwnerUse CountOf(const std::vector<JobOwner>& owners) {
-  OwnerUse count;
-  for (const JobOwner& owner : owners) count.Add(owner, 1);
-  return count;
-}
-
-bool MayHave(const OwnerLimits& limits, const JobOwner& owner,
-             const OwnerUse& used, int64_t more) {
-  const auto within = [more](std::optional<int64_t> most, int64_t has) {
-    return !most.has_value() || (has <= *most && more <= *most - has);
-  };
-  return within(limits.all, used.all) &&
-         within(LimitOf(limits.projects, owner.project, std::nullopt),
-                Of(used.projects, owner.project)) &&
-         within(LimitOf(limits.users, owner.user, limits.other_users),
-                Of(used.users, owner.user));
 }
 
 bool MayStart(const Sharing& sharing, const JobOwner& owner,
