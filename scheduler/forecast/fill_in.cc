@@ -6,6 +6,8 @@
 namespace roundhouse {
 namespace {
 
+constexpr double kRounding = 1e-9;
+
 // As if the job had just started.  Its place in the queue stays, so that the
 // others' do, but it never starts again.
 ForecastPool WithStarted(const ForecastPool& pool, size_t started) {
@@ -27,21 +29,24 @@ std::optional<double> StartOf(const ForecastPool& pool, size_t job) {
 
 }  // namespace
 
-std::optional<size_t> ChooseFillIn(const ForecastPool& pool,
-                                   const FillInQuestion& question) {
-  const std::optional<double> without = StartOf(pool, question.first);
-  if (!without.has_value()) return std::nullopt;
+FillIn ChooseFillIn(const ForecastPool& pool, const FillInQuestion& question) {
+  FillIn found{.first_start = StartOf(pool, question.first)};
+  if (!found.first_start.has_value()) return found;
   // Beyond what rounding makes of equal sums.
+  const double start = *found.first_start * (1 + kRounding) + kRounding;
   const double latest =
-      std::min(*without * (1 + 1e-9), question.promised_seconds);
+      std::min(start, question.promised_seconds.value_or(*found.first_start) +
+                          kRounding);
   const size_t tries = std::min(question.candidates.size(), kMostFillInTries);
   for (size_t i = 0; i < tries; ++i) {
     const size_t job = question.candidates[i];
     const std::optional<double> with =
         StartOf(WithStarted(pool, job), question.first);
-    if (with.has_value() && *with <= latest) return job;
+    if (!with.has_value() || *with > latest) continue;
+    found.job = job;
+    break;
   }
-  return std::nullopt;
+  return found;
 }
 
 }  // namespace roundhouse

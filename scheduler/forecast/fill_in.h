@@ -21,22 +21,26 @@
 
 namespace roundhouse {
 
-// Of those that fit, in their order, so many are tried.
+// So many of those that fit are tried, in their order.
 inline constexpr size_t kMostFillInTries = 8;
 
 struct FillInQuestion {
   size_t first = 0;  // in the pool's queue: it waits for memory alone
-  // Those behind it, in their order, that have a place, their memory and their
-  // owners' leave now.
+  // The jobs behind it, in their order, that have a place, their memory and
+  // their owners' leave now.
   std::vector<size_t> candidates;
-  // When the first one was promised to start; not before now.
-  double promised_seconds = 0;
+  // When the first one was promised to start; none: it is promised now.
+  std::optional<double> promised_seconds;
 };
 
-// The one that goes ahead; none: the first one would start later.
+struct FillIn {
+  // The one that goes ahead; none: the first one would start later.
+  std::optional<size_t> job;
+  // When the first one starts without it; none: not known.
+  std::optional<double> first_start;
+};
 // REQUIRES: the pool's queue has all of them.
-std::optional<size_t> ChooseFillIn(const ForecastPool& pool,
-                                   const FillInQuestion& question);
+FillIn ChooseFillIn(const ForecastPool& pool, const FillInQuestion& question);
 
 }  // namespace roundhouse
 

@@ -205,7 +205,7 @@ void PoolRun::End(const Live& live) {
   host_use_.Remove(job.owner, static_cast<int64_t>(bytes));
 }
 
-// Of one that waits where nothing more ends.
+// Why one still waits where nothing more ends.
 Unknown PoolRun::WhyNot(size_t place) const {
   const ForecastJob& job = pool_.queue[place];
   if (pool_.devices <= 0) return Unknown::kNoDevice;

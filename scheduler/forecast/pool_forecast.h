@@ -44,8 +44,8 @@ struct ForecastJob {
   std::optional<double> device_seconds;
   double most_devices = kAnyDevices;
   double ending_seconds = 0;
-  // Of host memory: what a job that runs gives back as it ends, and what one
-  // that waits needs; of these it may be unknown.
+  // Host memory: what a job that runs gives back as it ends, and what one that
+  // waits needs, which may be unknown.
   std::optional<uint64_t> host_bytes;
   // Whether one that runs gives back a place; one that waits with its memory
   // has none.

@@ -80,7 +80,7 @@ std::vector<double> PartsByWeight(double amount,
                                   const std::vector<Claim>& claims) {
   std::vector<size_t> order(claims.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  // Those that have enough with the least come first.
+  // Whoever has enough with the least comes first.
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
     return claims[a].most / claims[a].weight <
            claims[b].most / claims[b].weight;

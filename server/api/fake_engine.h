@@ -38,6 +38,9 @@ class FakeEngine final : public JobEngine {
   void SetSharing(const Sharing& sharing) override;
   void SetDeviceLoans(const DeviceLoanList& loans) override;
   void ReviveDevice(int device) override;
+  // The job waits, the second of two, for memory that another has: job-1 of
+  // project "default" holds it and was measured.
+  absl::StatusOr<PoolSnapshot> PoolFor(const std::string& id) override;
   // Two; the second one is lost until it is revived.
   std::vector<DeviceInfo> Devices() override;
   ServerInfo Server() override;

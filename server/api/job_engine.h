@@ -18,6 +18,7 @@
 #include "server/access/caller.h"
 #include "server/dataset/dataset_inspector.h"
 #include "server/devices/device_loans.h"
+#include "server/explain/pool_snapshot.h"
 #include "server/limits/sharing.h"
 #include "server/observe/device_info.h"
 #include "server/observe/trace.h"
@@ -140,6 +141,9 @@ class JobEngine {
   virtual void ReviveDevice(int device) = 0;
   // How users and projects share from now on.
   virtual void SetSharing(const Sharing& sharing) = 0;
+
+  // How things stand for the job.  kNotFound.
+  virtual absl::StatusOr<PoolSnapshot> PoolFor(const std::string& id) = 0;
 
   // By index.
   virtual std::vector<DeviceInfo> Devices() = 0;

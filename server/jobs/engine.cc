@@ -71,6 +71,10 @@ Engine::Engine(const EngineOptions& options, const World& world,
       status_(options.status, options.max_running_jobs,
               world.arena.limit_bytes()),
       usage_(world.loop, world.store),
+      outlook_({.loop = world.loop,
+                .arena = world.arena,
+                .store = world.store,
+                .running = running_}),
       background_(world.loop) {
   world_.metrics.SetHostArenaLimit(
       static_cast<int64_t>(world_.arena.limit_bytes()));

@@ -11,16 +11,12 @@
 //   tell      transitions, job_log, status_publisher
 //   account   usage/usage_book
 //
-// Urgent jobs start first, then those of projects and users who had least of
-// the devices for their shares, then those that have waited longest
-// (job_queue.h). Whoever has as many running jobs as he may, or has used up his
-// device hours or host memory, is passed over.  The first of the others waits
-// until what it needs of host memory is free and fewer than max_running_jobs
-// run, and those behind it wait with it.  One that is being opened stays the
-// first of its class: else two whose owners have about the same would take
-// turns and never be opened.  With no job running it starts, and fails if its
-// memory is not there. One that is PAUSED with its memory leaves its place to
-// another.
+// Jobs start in the queue's order (job_queue.h); whoever has all that he may
+// have is passed over.  The first of the others waits for its host memory and a
+// place, and those behind it with it, but for one that makes it no later
+// (explain/pool_model.h).  One that is being opened stays the first of its
+// class: else two would take turns for ever.  With no job running it starts,
+// and fails if its memory is not there.
 //
 // What the store must know goes through one door (transitions.h).  While the
 // disk's reserve is given up no job is taken or started; reads are answered.
@@ -46,6 +42,7 @@
 #include "server/arena/host_arena.h"
 #include "server/devices/device_keeper.h"
 #include "server/job/job_log.h"
+#include "server/jobs/pool_outlook.h"
 #include "server/jobs/running_job.h"
 #include "server/jobs/running_jobs.h"
 #include "server/jobs/status_publisher.h"
@@ -138,6 +135,7 @@ class Engine final : public JobEngine {
   void SetSharing(const Sharing& sharing) override;
   void SetDeviceLoans(const DeviceLoanList& loans) override;
   void ReviveDevice(int device) override;
+  absl::StatusOr<PoolSnapshot> PoolFor(const std::string& id) override;
   std::vector<DeviceInfo> Devices() override;
   ServerInfo Server() override;
   absl::StatusOr<std::string> FindOutput(const std::string& source,
@@ -228,7 +226,8 @@ class Engine final : public JobEngine {
   bool NeedsTooMuch(const JobQueue::Queued& queued);
   // Whether it can be opened to its end; it is being opened.
   bool GoesOnOpening(const std::string& id);
-  // Whether what the job needs of the arena is there now.
+  uint64_t SharedBytes(const AdmittedJob& job);  // that others have there
+  // Whether what the job needs of the arena beside that is there now.
   bool Fits(const AdmittedJob& job);
   // False: running jobs, a sample, or what is being freed are in the way of the
   // job's memory; StartNext comes again when one of them has ended, and samples
@@ -240,6 +239,11 @@ class Engine final : public JobEngine {
   absl::Status LoadJob(OpenedJob& opened);
   RunningJob::World WorldOfJob();
   RunnerOptions OptionsOfJob(const OpenedJob& opened, const RunningJob& run);
+
+  // engine_outlook.cc
+  // With the first `most` of the queue, and the job `asked`.
+  PoolSnapshot PoolNow(size_t most, const std::string& asked = "");
+  const JobQueue::Queued* WhoGoesAhead(const JobQueue::Queued& first);
 
   // engine_reports.cc
   void OnChanged(const std::string& id, JobState state);
@@ -279,6 +283,8 @@ class Engine final : public JobEngine {
   JobOpener opener_;
   StatusPublisher status_;
   UsageBook usage_;
+  PoolOutlook outlook_;
+  PoolOutlook::Ahead ahead_;  // of the first of the queue
   std::unique_ptr<Sampler> sampler_;
   Phase phase_ = Phase::kStarting;
   bool start_later_ = false;  // the first of the queue

@@ -51,6 +51,7 @@ absl::Status CheckNotFinal(const JobRecord& job, const char* to_do) {
 
 absl::Status Engine::Recover() {
   RETURN_IF_ERROR(usage_.Load());
+  outlook_.Load();
   std::vector<JobState> unfinished = AllJobStates();
   std::erase_if(unfinished, IsFinal);
   std::vector<JobRecord> jobs;
@@ -260,6 +261,7 @@ absl::StatusOr<JobRecord> Engine::SetPriorityNow(const std::string& id,
   queue_.SetPriority(id, changed.priority);
   if (RunningJob* const running = running_.Find(id)) {
     running->runner().SetPriority(changed.priority);
+    running->set_priority(changed.priority);
   }
   StartNext();
   return changed;

@@ -13,6 +13,8 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "base/clock.h"
+#include "base/priority.h"
 #include "nlohmann/json_fwd.hpp"
 #include "server/dataset/dataset.h"
 #include "server/job/job_files.h"
@@ -54,6 +56,7 @@ class RunningJob final : public JobEvents {
       : world_(world),
         id_(job.id),
         owner_({job.project, job.owner}),
+        priority_(job.priority),
         files_(std::move(files)),
         progress_(job.progress),
         telemetry_({world.metrics, world.devices, world.recorder,
@@ -62,6 +65,8 @@ class RunningJob final : public JobEvents {
 
   const std::string& id() const { return id_; }
   const JobOwner& owner() const { return owner_; }
+  Priority priority() const { return priority_; }
+  void set_priority(Priority priority) { priority_ = priority; }
   JobFiles& files() { return *files_; }
   JobRunner& runner() { return *runner_; }
   StepTelemetry& telemetry() { return telemetry_; }
@@ -99,6 +104,27 @@ class RunningJob final : public JobEvents {
   // Whether devices have something to do for it, now or soon: not while it
   // loads, nor once its last step is reduced, though an evaluation may follow.
   bool has_steps() const { return has_steps_; }
+
+  // --- how long it takes
+
+  // What its steps do (WorkOf), and how many it makes in all; 0: not known.
+  uint64_t work() const { return work_; }
+  void SetWork(uint64_t work, int64_t steps) {
+    work_ = work;
+    steps_ = steps;
+  }
+  // The last one, as far as is known; 0: not known before it runs.
+  int64_t last_step() const;
+  // Device time of a step, and time from one to the next; 0: not known yet.
+  double step_device_seconds() const;
+  double step_seconds() const { return seconds_per_step_; }
+  // Until its first step; 0: it has not come there.
+  double loading_seconds() const { return loading_seconds_; }
+  // Since it began to load, and since its last step; 0: it has steps left.
+  double age_seconds() const;
+  double ending_seconds() const;
+  int64_t host_ns() const { return telemetry_.host_ns(); }
+  int64_t device_ns() const { return telemetry_.device_ns(); }
 
   // Before SetRunner, which comes once; validation may be none.
   void SetData(std::unique_ptr<Dataset> train,
@@ -142,6 +168,7 @@ class RunningJob final : public JobEvents {
   const World world_;
   const std::string id_;
   const JobOwner owner_;
+  Priority priority_;
   std::unique_ptr<JobFiles> files_;
   std::unique_ptr<Dataset> train_;
   std::unique_ptr<Dataset> validation_;
@@ -159,6 +186,14 @@ class RunningJob final : public JobEvents {
   uint64_t table_bytes_ = 0;
   uint64_t need_bytes_ = 0;
   bool has_steps_ = false;
+  uint64_t work_ = 0;
+  int64_t steps_ = 0;
+  const int64_t begun_ns_ = MonotonicNs();
+  double loading_seconds_ = 0;
+  int64_t last_step_ns_ = 0;  // when it made its last step
+  // The first step since it runs, and what was computed until then.
+  std::optional<int64_t> first_step_;
+  int64_t first_device_ns_ = 0;
   JobTelemetry telemetry_;
   std::unique_ptr<JobRunner> runner_;  // dies first
 };

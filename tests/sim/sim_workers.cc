@@ -234,7 +234,10 @@ absl::Duration SimWorkers::MicroBatchTime(const wire::RunSlot& slot) const {
   const double pass = slot.kind == SlotKind::kForward    ? 1
                       : slot.kind == SlotKind::kEvaluate ? 1
                                                          : 3;
-  return layers * pass * kOfJob[slot.job % 5] * options_.layer_time;
+  const double of_job = options_.lengths == SimWorkersOptions::Lengths::kEqual
+                            ? 1
+                            : kOfJob[slot.job % 5];
+  return layers * pass * of_job * options_.layer_time;
 }
 
 absl::Duration SimWorkers::CommandTime(const wire::Body& command) {

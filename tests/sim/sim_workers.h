@@ -41,8 +41,9 @@ struct SimWorkersOptions {
   int device_count = 1;
   uint64_t seed = 0;
   // What a layer takes of a micro-batch on average; each job has its own
-  // length, between a quarter of this and four times as much.
+  // length, between a quarter of this and four times as much, or all have this.
   absl::Duration layer_time = absl::Milliseconds(20);
+  enum class Lengths { kOfEachJob, kEqual } lengths = Lengths::kOfEachJob;
   // Is told of a command as it begins, and of one that is done, with the time
   // that a slot was computed.
   std::function<void(const Order&)> begins = [](const Order&) {};
