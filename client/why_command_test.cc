@@ -181,7 +181,7 @@ TEST_F(WhyCommandTest, AJobThatStoppedSaysWhatToDo) {
   EXPECT_EQ(out(),
             "a1 is PAUSED.\n- STORAGE_FULL: 5 MiB are needed\n"
             "- make room on the server's disk (roundhouse du, roundhouse "
-            "prune): it goes on by\n  itself, or now with roundhouse resume "
+            "prune): it goes on\n  by itself, or now with roundhouse resume "
             "a1\n");
 }
 

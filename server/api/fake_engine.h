@@ -38,8 +38,8 @@ class FakeEngine final : public JobEngine {
   void SetSharing(const Sharing& sharing) override;
   void SetDeviceLoans(const DeviceLoanList& loans) override;
   void ReviveDevice(int device) override;
-  // The job waits, the second of two, for memory that another has: job-1 of
-  // project "default" holds it and was measured.
+  // The job waits, the second of two, for memory that job-98 of project
+  // "default" has.
   absl::StatusOr<PoolSnapshot> PoolFor(const std::string& id) override;
   // Two; the second one is lost until it is revived.
   std::vector<DeviceInfo> Devices() override;

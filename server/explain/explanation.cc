@@ -160,7 +160,7 @@ std::optional<v1::DeviceService> ServiceOf(const PoolSnapshot& snapshot) {
     out.set_share(
         std::min(1.0, served.device_seconds / served.all_device_seconds));
   }
-  // Of one device, so of all that there are.
+  // The rate on one device is the share of all.
   out.set_fair_share(SharedRates(sharing, 1, snapshot.sharing.weights)[place]);
   out.set_jobs(static_cast<int32_t>(sharing.size()));
   out.set_urgent_jobs(urgent);

@@ -44,7 +44,7 @@ struct WaitingJob {
   JobOwner owner;
   Priority priority = Priority::kNormal;
   size_t age = 0;  // the lowest of its class has waited longest
-  // That it needs of host memory; none: not known.
+  // Its need of host memory; none: not known.
   std::optional<uint64_t> host_bytes;
   uint64_t shared_bytes = 0;  // the part of them that others have there already
   std::optional<JobLength> length;

@@ -20,14 +20,33 @@ constexpr absl::Duration kLeastWait = absl::Seconds(5);
 
 constexpr char kJob[] =
     "model_name_or_path: m\nmodel_init: random\ndataset: d.jsonl\n"
-    "max_length: 8\nmicro_batch_size: 1\nsave_steps: 1000\n";
+    "save_steps: 1000\n";
 // What differs in what steps do and need.
-constexpr int kBatchSizes[] = {2, 4, 8, 16};
+constexpr const char* kKinds[] = {
+    "batch_size: 4\nmicro_batch_size: 1\nmax_length: 8\n",
+    "batch_size: 16\nmicro_batch_size: 4\nmax_length: 64\n",
+    "batch_size: 64\nmicro_batch_size: 16\nmax_length: 64\n"};
 
 using Result = absl::StatusOr<JobRecord>;
 
 std::string IdOf(const std::string& name) {
   return name.substr(name.rfind('/') + 1);
+}
+
+// What of an answer is looked at.
+std::string ShortText(const v1::JobExplanation& why) {
+  std::string text;
+  for (const v1::Obstacle& obstacle : why.obstacles()) {
+    absl::StrAppend(&text, " ", v1::ObstacleKind_Name(obstacle.kind()));
+    if (!obstacle.has_memory()) continue;
+    absl::StrAppend(&text, " ", obstacle.memory().needed_bytes(), "/",
+                    obstacle.memory().available_bytes());
+  }
+  for (const v1::JobBefore& before : why.queue().before()) {
+    absl::StrAppend(&text, " ", IdOf(before.job()),
+                    before.passed_over() ? " (over)" : "");
+  }
+  return text;
 }
 
 }  // namespace
@@ -65,7 +84,7 @@ SimServerOptions Queues::OptionsOf(const std::string& root) {
   options.workers.seed = random_();
   options.workers.layer_time = absl::Milliseconds(10 + Draw(30));
   options.workers.lengths = SimWorkersOptions::Lengths::kEqual;
-  options.host_bytes = (uint64_t{5} << 20) + Draw(uint64_t{20} << 20);
+  options.host_bytes = (uint64_t{9} << 20) + Draw(uint64_t{20} << 20);
   options.max_running_jobs = static_cast<int>(1 + Draw(5));
   options.sharing.running.other_users = max_of_user_;
   if (Draw(2) == 0) {
@@ -89,8 +108,8 @@ void Queues::Break(const std::string& what) {
 
 void Queues::Submit() {
   SubmitRequest request;
-  request.text = absl::StrCat(kJob, "batch_size: ", kBatchSizes[Draw(4)],
-                              "\nmax_steps: ", 3 + Draw(20), "\n");
+  request.text =
+      absl::StrCat(kJob, kKinds[Draw(3)], "max_steps: ", 3 + Draw(20), "\n");
   if (Draw(7) == 0) request.priority = Priority::kUrgent;
   request.file_name = "job.yaml";
   request.caller.admin = true;
@@ -146,6 +165,11 @@ void Queues::Pass(absl::Duration time) {
 }
 
 void Queues::Look() {
+  const uint64_t used = server_->arena().used_bytes();
+  for (auto& [id, job] : jobs_) {
+    if (!job.answer.has_value()) continue;
+    job.answer->least_bytes = std::min(job.answer->least_bytes, used);
+  }
   if (!server_->store_told()) return;
   while (true) {
     const auto changes = server_->store().ChangesAfter(revision_, "", 100);
@@ -198,12 +222,20 @@ void Queues::AskAll() {
   Look();
   for (auto& [id, job] : jobs_) {
     if (job.state != JobState::kQueued) continue;
-    const int64_t changes = changes_;
-    Answer answer{server_->now(), changes, Ask(id)};
+    const uint64_t used = server_->arena().used_bytes();
+    Answer answer{.time = server_->now(),
+                  .changes = changes_,
+                  .used_bytes = used,
+                  .least_bytes = used,
+                  .why = Ask(id)};
     Look();
     // It may have begun while it was asked.
     if (job.state != JobState::kQueued || !answer.why.has_queue()) continue;
     Count(answer);
+    const std::string said = ShortText(answer.why);
+    if (!job.answer.has_value() || said != ShortText(job.answer->why)) {
+      Say(absl::StrCat(id, " says:", said));
+    }
     job.answer = std::move(answer);
     CheckTurn(id, job);
   }
@@ -261,9 +293,11 @@ bool Queues::MayHaveUsedMore(const v1::JobBefore& before,
 
 void Queues::CheckBefore(const std::string& id, const Answer& answer) {
   const v1::QueuePlace& queue = answer.why.queue();
-  const bool first_lacks_memory =
-      queue.first_obstacles_size() == 1 &&
-      queue.first_obstacles(0).kind() == v1::OBSTACLE_HOST_MEMORY;
+  const bool first_lacks_memory = std::any_of(
+      queue.first_obstacles().begin(), queue.first_obstacles().end(),
+      [](const v1::Obstacle& obstacle) {
+        return obstacle.kind() == v1::OBSTACLE_HOST_MEMORY;
+      });
   for (const v1::JobBefore& before : queue.before()) {
     const Job& other = jobs_.at(IdOf(before.job()));
     if (before.passed_over() || other.state != JobState::kQueued) continue;
@@ -284,10 +318,13 @@ void Queues::CheckBefore(const std::string& id, const Answer& answer) {
 }
 
 void Queues::CheckObstacle(const std::string& id, const Job& job,
-                           const v1::Obstacle& obstacle, absl::Time since) {
+                           const v1::Obstacle& obstacle) {
+  const absl::Time since = job.answer->time;
   switch (obstacle.kind()) {
     case v1::OBSTACLE_HOST_MEMORY:
-      if (!Ended("", since) && !obstacle.memory().being_freed()) {
+      // A job that runs may give back a part, too.
+      if (!Ended("", since) && !obstacle.memory().being_freed() &&
+          job.answer->least_bytes >= job.answer->used_bytes) {
         Break(absl::StrCat(id, " starts though nobody gave memory back"));
       }
       return;
@@ -318,7 +355,7 @@ void Queues::CheckStart(const std::string& id, const Job& job) {
   ++counts_.starts;
   CheckBefore(id, *job.answer);
   for (const v1::Obstacle& obstacle : job.answer->why.obstacles()) {
-    CheckObstacle(id, job, obstacle, job.answer->time);
+    CheckObstacle(id, job, obstacle);
   }
 }
 

@@ -67,7 +67,9 @@ class Queues {
   // What was said of a job that waits.
   struct Answer {
     absl::Time time;
-    int64_t changes = 0;  // changes_ then
+    int64_t changes = 0;      // changes_ then
+    uint64_t used_bytes = 0;  // of host memory, then and at the least since
+    uint64_t least_bytes = 0;
     v1::JobExplanation why;
   };
   struct Job {
@@ -99,7 +101,7 @@ class Queues {
   void CheckStart(const std::string& id, const Job& job);
   void CheckBefore(const std::string& id, const Answer& answer);
   void CheckObstacle(const std::string& id, const Job& job,
-                     const v1::Obstacle& obstacle, absl::Time since);
+                     const v1::Obstacle& obstacle);
   bool MayHaveUsedMore(const v1::JobBefore& before, absl::Time since) const;
   // Whether as many of his as may run, but for that one.
   bool IsAtHisLimit(const JobOwner& owner, const std::string& but) const;
