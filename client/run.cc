@@ -42,6 +42,7 @@
 #include "client/commands/trace.h"
 #include "client/commands/upload.h"
 #include "client/commands/watch.h"
+#include "client/commands/why.h"
 #include "client/error_text.h"
 
 namespace roundhouse::client {
@@ -59,18 +60,18 @@ struct GlobalFlags {
 
 using Factory = std::unique_ptr<Command> (*)();
 constexpr Factory kFactories[] = {
-    MakeSubmitCommand,  MakeListCommand,     MakeGetCommand,
-    MakeWatchCommand,   MakeLogsCommand,     MakePauseCommand,
-    MakeResumeCommand,  MakeFinishCommand,   MakeCancelCommand,
-    MakeDatasetCommand, MakeModelCommand,    MakeSampleCommand,
-    MakeExportCommand,  MakePlanCommand,     MakeDeviceCommand,
-    MakeTopCommand,     MakeTraceCommand,    MakeJobTemplateCommand,
-    MakeUserCommand,    MakeProjectCommand,  MakeWhoAmICommand,
-    MakeAuditCommand,   MakeLimitCommand,    MakeDoctorCommand,
-    MakeUploadCommand,  MakeDownloadCommand, MakeDuCommand,
-    MakePruneCommand,   MakeDeleteCommand,   MakeTokenCommand,
-    MakeLoginCommand,   MakeLogoutCommand,   MakeUsageCommand,
-    MakePriorityCommand};
+    MakeSubmitCommand,   MakeListCommand,     MakeGetCommand,
+    MakeWatchCommand,    MakeLogsCommand,     MakePauseCommand,
+    MakeResumeCommand,   MakeFinishCommand,   MakeCancelCommand,
+    MakeDatasetCommand,  MakeModelCommand,    MakeSampleCommand,
+    MakeExportCommand,   MakePlanCommand,     MakeDeviceCommand,
+    MakeTopCommand,      MakeTraceCommand,    MakeJobTemplateCommand,
+    MakeUserCommand,     MakeProjectCommand,  MakeWhoAmICommand,
+    MakeAuditCommand,    MakeLimitCommand,    MakeDoctorCommand,
+    MakeUploadCommand,   MakeDownloadCommand, MakeDuCommand,
+    MakePruneCommand,    MakeDeleteCommand,   MakeTokenCommand,
+    MakeLoginCommand,    MakeLogoutCommand,   MakeUsageCommand,
+    MakePriorityCommand, MakeWhyCommand};
 
 void DefineGlobalFlags(GlobalFlags* global, FlagSet* flags) {
   flags->AddString("server", 0, "ADDRESS", &global->server,

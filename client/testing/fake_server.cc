@@ -98,6 +98,12 @@ class FakeServer::Jobs : public v1::FineTuningJobService::Service {
       v1::FineTuningJob* job) override {
     return Change("cancel", request->name(), job);
   }
+  grpc::Status ExplainFineTuningJob(
+      grpc::ServerContext*, const v1::ExplainFineTuningJobRequest* request,
+      v1::ExplainFineTuningJobResponse* response) override {
+    return answers_.explain ? answers_.explain(request->name(), response)
+                            : NoAnswer();
+  }
   grpc::Status UpdateFineTuningJob(
       grpc::ServerContext*, const v1::UpdateFineTuningJobRequest* request,
       v1::FineTuningJob* job) override {

@@ -51,6 +51,9 @@ struct FakeAnswers {
   std::function<grpc::Status(const v1::TraceFineTuningJobRequest&,
                              const SendTrace&)>
       trace;
+  std::function<grpc::Status(const std::string& name,
+                             v1::ExplainFineTuningJobResponse*)>
+      explain;
   // `call` is "pause", "resume", "finish" or "cancel".
   std::function<grpc::Status(const std::string& call, const std::string& name,
                              v1::FineTuningJob*)>

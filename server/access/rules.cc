@@ -86,6 +86,8 @@ constexpr Rule kRules[] = {
      Subject::kOwnJob, Effect::kActs, "name"},
     {v1::FinishFineTuningJobRequest::descriptor, Role::kMember,
      Subject::kOwnJob, Effect::kActs, "name"},
+    {v1::ExplainFineTuningJobRequest::descriptor, Role::kViewer, Subject::kJob,
+     Effect::kLooks, "name"},
     {v1::UpdateFineTuningJobRequest::descriptor, Role::kMember,
      Subject::kOwnJob, Effect::kActs, "name"},
     {v1::DeleteFineTuningJobRequest::descriptor, Role::kMember,

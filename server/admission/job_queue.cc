@@ -102,6 +102,12 @@ void JobQueue::SetHostBytes(const std::string& id, uint64_t bytes) {
   }
 }
 
+void JobQueue::Promise(const std::string& id, absl::Time start) {
+  for (Queued& job : jobs_) {
+    if (job.id == id && !job.promised.has_value()) job.promised = start;
+  }
+}
+
 void JobQueue::Remove(const std::string& id) {
   std::erase_if(jobs_, [&](const Queued& job) { return job.id == id; });
 }

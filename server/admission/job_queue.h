@@ -14,6 +14,7 @@
 
 #include <compare>
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
@@ -34,6 +35,11 @@ inline constexpr absl::Duration kMostRetryUntaken = absl::Minutes(10);
 
 class JobQueue {
  public:
+  // What it does, as far as that says how long it takes.
+  struct Work {
+    uint64_t kind = 0;  // that of jobs whose steps do the same; 0: not known
+    int64_t steps = 0;  // that are left; 0: not known
+  };
   struct Queued {
     std::string id;
     absl::Time since;
@@ -41,6 +47,10 @@ class JobQueue {
     JobOwner owner = {};
     std::optional<uint64_t> host_bytes = {};  // that it needs, once known
     bool ran = false;                         // and is to go on
+    Work work = {};
+    // The first start that was expected of it: who goes ahead of it makes it no
+    // later (scheduler/forecast/fill_in.h).
+    std::optional<absl::Time> promised = {};
   };
 
   // What an owner's project had of the devices, over its share, and what he had
@@ -68,6 +78,10 @@ class JobQueue {
   std::vector<JobOwner> Owners() const;
   // Null: it is not here.
   const Queued* Find(const std::string& id) const;
+  // By class, then by age.
+  const std::deque<Queued>& jobs() const { return jobs_; }
+  // No effect on one that is promised to start already, or is not here.
+  void Promise(const std::string& id, absl::Time start);
   // What it needs is known now.
   void SetHostBytes(const std::string& id, uint64_t bytes);
   void Remove(const std::string& id);

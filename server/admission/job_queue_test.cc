@@ -136,6 +136,16 @@ TEST(JobQueueTest, WhoHadLeastGoesFirst) {
   EXPECT_EQ(queue.Find("job-7"), nullptr);
 }
 
+TEST(JobQueueTest, WhatAJobWasPromisedFirstStays) {
+  JobQueue queue;
+  queue.Add({"job-1", kNow});
+  queue.Promise("job-1", kNow + absl::Seconds(9));
+  queue.Promise("job-1", kNow + absl::Seconds(99));
+  queue.Promise("job-2", kNow);
+  queue.SetPriority("job-1", Priority::kUrgent);
+  EXPECT_EQ(queue.Find("job-1")->promised, kNow + absl::Seconds(9));
+}
+
 TEST(JobQueueTest, EachTryForRoomComesTwiceAsLateUpToALimit) {
   JobQueue queue;
   absl::Duration wait = kRetryUntaken;

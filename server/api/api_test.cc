@@ -409,6 +409,30 @@ TEST_F(ApiTest, APriorityIsChangedAndShown) {
             grpc::StatusCode::INVALID_ARGUMENT);
 }
 
+TEST_F(ApiTest, AJobSaysWhyItWaits) {
+  MustCreate();
+  Move("job-1", {JobState::kQueued});
+  v1::ExplainFineTuningJobRequest request;
+  v1::ExplainFineTuningJobResponse answer;
+  const auto explain = [&](const std::string& name) {
+    request.set_name(name);
+    grpc::ClientContext context;
+    Limit(&context);
+    return jobs_->ExplainFineTuningJob(&context, request, &answer).error_code();
+  };
+  ASSERT_EQ(explain("job-1"), grpc::StatusCode::OK);
+  EXPECT_EQ(answer.job().name(), "projects/default/fineTuningJobs/job-1");
+  EXPECT_EQ(answer.job().state(), v1::QUEUED);
+  EXPECT_EQ(answer.job().submitted_text(), "");
+  EXPECT_EQ(answer.job().resolved_spec(), "");
+  EXPECT_TRUE(answer.explanation().has_since());
+  EXPECT_EQ(answer.explanation().queue().place(), 2);
+  ASSERT_EQ(answer.explanation().obstacles_size(), 2);
+  EXPECT_EQ(answer.explanation().obstacles(1).memory().needed_bytes(), 50);
+  EXPECT_EQ(explain("job-9"), grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(explain(""), grpc::StatusCode::INVALID_ARGUMENT);
+}
+
 TEST_F(ApiTest, PagesCoverEveryJobOnce) {
   for (int i = 0; i < 7; ++i) MustCreate();
   std::vector<std::string> names;

@@ -175,6 +175,33 @@ void FakeEngine::ReviveDevice(int device) {
   revived_ = device == 1;
 }
 
+absl::StatusOr<PoolSnapshot> FakeEngine::PoolFor(const std::string& id) {
+  ASSIGN_OR_RETURN(const JobRecord job, store_->Get(id));
+  const JobOwner first = {kDefaultProject, "first"};
+  const JobLength length = {.steps = 10, .step_device_seconds = 2};
+  return PoolSnapshot{
+      .now = absl::FromUnixSeconds(1'700'000'000),
+      .asked = job,
+      .max_running_jobs = 2,
+      .places_taken = 1,
+      .queue = {{.id = "job-99", .owner = first, .host_bytes = 60},
+                {.id = id,
+                 .owner = {job.project, job.owner},
+                 .age = 1,
+                 .host_bytes = 50}},
+      .queue_size = 2,
+      .asked_place = 2,
+      .active = {{.id = "job-98",
+                  .owner = first,
+                  .state = JobState::kRunning,
+                  .host_bytes = 90,
+                  .length = length}},
+      .memory_limit_bytes = 100,
+      .memory_used_bytes = 95,
+      .memory_available_bytes = 5,
+      .devices_up = 1};
+}
+
 std::vector<DeviceInfo> FakeEngine::Devices() {
   MutexLock lock(mutex_);
   std::vector<DeviceInfo> devices = {

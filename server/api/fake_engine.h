@@ -43,6 +43,9 @@ class FakeEngine final : public JobEngine {
   absl::StatusOr<SharedUse> Used() override { return used; }
   void SetDeviceLoans(const DeviceLoanList& loans) override;
   void ReviveDevice(int device) override;
+  // The job waits, the second of two, for memory that job-98 of project
+  // "default" has.
+  absl::StatusOr<PoolSnapshot> PoolFor(const std::string& id) override;
   // Two; the second one is lost until it is revived.
   std::vector<DeviceInfo> Devices() override;
   ServerInfo Server() override;

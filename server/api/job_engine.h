@@ -18,6 +18,7 @@
 #include "server/access/caller.h"
 #include "server/dataset/dataset_inspector.h"
 #include "server/devices/device_loans.h"
+#include "server/explain/pool_snapshot.h"
 #include "server/limits/sharing.h"
 #include "server/observe/device_info.h"
 #include "server/observe/trace.h"
@@ -145,6 +146,9 @@ class JobEngine {
 
   // What running jobs have, and jobs had, of what is limited; UNAVAILABLE.
   virtual absl::StatusOr<SharedUse> Used() = 0;
+  // How things stand for the job.  kNotFound.
+  virtual absl::StatusOr<PoolSnapshot> PoolFor(const std::string& id) = 0;
+
   // By index.
   virtual std::vector<DeviceInfo> Devices() = 0;
   virtual ServerInfo Server() = 0;

@@ -18,6 +18,8 @@
 #include "server/api/watch_stream.h"
 #include "server/calls/begin_stream.h"
 #include "server/calls/unary_call.h"
+#include "server/explain/explanation.h"
+#include "server/explain/state_since.h"
 #include "server/spec/job_file.h"
 #include "server/spec/spec_error.h"
 
@@ -210,6 +212,29 @@ grpc::ServerUnaryReactor* JobService::FinishFineTuningJob(
     const v1::FinishFineTuningJobRequest* request,
     v1::FineTuningJob* response) {
   return RunCommand(context, request, &JobEngine::Finish, response);
+}
+
+grpc::ServerUnaryReactor* JobService::ExplainFineTuningJob(
+    grpc::CallbackServerContext* context,
+    const v1::ExplainFineTuningJobRequest* request,
+    v1::ExplainFineTuningJobResponse* response) {
+  return RunUnary(context, door_, request, [=, this](const Entered& entered) {
+    return Explain(entered, response);
+  });
+}
+
+absl::Status JobService::Explain(
+    const Entered& entered, v1::ExplainFineTuningJobResponse* response) const {
+  ASSIGN_OR_RETURN(const PoolSnapshot pool, engine_->PoolFor(entered.job->id));
+  ASSIGN_OR_RETURN(const auto since, StateSince(*store_, pool.asked));
+  *response->mutable_job() = ToProto(pool.asked);
+  response->mutable_job()->clear_submitted_text();
+  response->mutable_job()->clear_resolved_spec();
+  const auto may_see = [&entered](const std::string& project) {
+    return entered.caller.RoleIn(project) >= Role::kViewer;
+  };
+  *response->mutable_explanation() = ExplanationOf(pool, since, {may_see});
+  return absl::OkStatus();
 }
 
 grpc::ServerUnaryReactor* JobService::UpdateFineTuningJob(

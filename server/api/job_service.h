@@ -66,6 +66,10 @@ class JobService final : public v1::FineTuningJobService::CallbackService {
       grpc::CallbackServerContext* context,
       const v1::FinishFineTuningJobRequest* request,
       v1::FineTuningJob* response) override;
+  grpc::ServerUnaryReactor* ExplainFineTuningJob(
+      grpc::CallbackServerContext* context,
+      const v1::ExplainFineTuningJobRequest* request,
+      v1::ExplainFineTuningJobResponse* response) override;
   grpc::ServerUnaryReactor* UpdateFineTuningJob(
       grpc::CallbackServerContext* context,
       const v1::UpdateFineTuningJobRequest* request,
@@ -106,6 +110,8 @@ class JobService final : public v1::FineTuningJobService::CallbackService {
                                        v1::FineTuningJob* response);
   // REQUIRES: the request names a job.
   absl::Status Get(const Entered& entered, v1::FineTuningJob* response) const;
+  absl::Status Explain(const Entered& entered,
+                       v1::ExplainFineTuningJobResponse* response) const;
   absl::Status List(const Entered& entered,
                     const v1::ListFineTuningJobsRequest& request,
                     v1::ListFineTuningJobsResponse* response) const;

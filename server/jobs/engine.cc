@@ -75,15 +75,11 @@ Engine::Engine(const EngineOptions& options, const World& world,
       status_(options.status, options.max_running_jobs,
               world.arena.limit_bytes()),
       usage_(world.loop, world.store),
-      kept_({.loop = world.loop,
-             .arena = world.arena,
-             .running = running_,
-             .store = world.store,
-             .transitions = transitions_,
-             .status = status_,
-             .sharing = sharing_,
-             .max_running_jobs = options.max_running_jobs},
-            KeptCalls()),
+      kept_(KeptWorld(), KeptCalls()),
+      outlook_({.loop = world.loop,
+                .arena = world.arena,
+                .store = world.store,
+                .running = running_}),
       background_(world.loop) {
   world_.metrics.SetHostArenaLimit(
       static_cast<int64_t>(world_.arena.limit_bytes()));
@@ -153,6 +149,17 @@ Validations::Calls Engine::ValidationCalls() {
       .warn = [this](const JobRecord& job,
                      const std::string& what) { Warn(job, what); },
       .again = [this] { StartNext(); }};
+}
+
+KeptJobs::World Engine::KeptWorld() {
+  return {.loop = world_.loop,
+          .arena = world_.arena,
+          .running = running_,
+          .store = world_.store,
+          .transitions = transitions_,
+          .status = status_,
+          .sharing = sharing_,
+          .max_running_jobs = options_.max_running_jobs};
 }
 
 KeptJobs::Calls Engine::KeptCalls() {

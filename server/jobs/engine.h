@@ -11,17 +11,12 @@
 //   tell      transitions, job_log, status_publisher
 //   account   usage/usage_book
 //
-// Urgent jobs start first, then those of projects and users who had least of
-// the devices for their shares, then those that have waited longest
-// (job_queue.h). Whoever has as many running jobs as he may, or has used up his
-// device hours or host memory, is passed over.  The first of the others waits
-// until what it needs of host memory is free and fewer than max_running_jobs
-// run, and those behind it wait with it.  One that is being opened stays the
-// first of its class: else two whose owners have about the same would take
-// turns and never be opened.  With no job running it starts, and fails if its
-// memory is not there. One that is PAUSED with its memory leaves its place to
-// another.  Where that one needs memory, those that were told to pause are
-// saved and give theirs back, the longest first.
+// Jobs start in the queue's order (job_queue.h); whoever has all that he may
+// have is passed over.  The first of the others waits for its host memory and a
+// place, and those behind it with it, but for one that makes it no later
+// (explain/pool_model.h).  One that is being opened stays the first of its
+// class: else two would take turns for ever.  With no job running it starts,
+// and fails if its memory is not there.  kept_jobs.h has who gives way to whom.
 //
 // What the store must know goes through one door (transitions.h).  While the
 // disk's reserve is given up no job is taken or started; reads are answered.
@@ -48,6 +43,7 @@
 #include "server/devices/device_keeper.h"
 #include "server/job/job_log.h"
 #include "server/jobs/kept_jobs.h"
+#include "server/jobs/pool_outlook.h"
 #include "server/jobs/running_job.h"
 #include "server/jobs/running_jobs.h"
 #include "server/jobs/status_publisher.h"
@@ -142,6 +138,7 @@ class Engine final : public JobEngine {
   absl::StatusOr<SharedUse> Used() override;
   void SetDeviceLoans(const DeviceLoanList& loans) override;
   void ReviveDevice(int device) override;
+  absl::StatusOr<PoolSnapshot> PoolFor(const std::string& id) override;
   std::vector<DeviceInfo> Devices() override;
   ServerInfo Server() override;
   absl::StatusOr<std::string> FindOutput(const std::string& source,
@@ -159,6 +156,7 @@ class Engine final : public JobEngine {
   void MakeExporter();
   Validations::Calls ValidationCalls();
   JobOpener::Calls OpenerCalls();
+  KeptJobs::World KeptWorld();
   KeptJobs::Calls KeptCalls();
 
   // Runs `change` on the loop and waits for its answer.
@@ -168,11 +166,8 @@ class Engine final : public JobEngine {
   // engine_states.cc
   void TakeUp(const JobRecord& job);
   void QueueAgain(const std::string& id);
-  // It gave way, and was saved or was to be.
-  void ComeBack(const JobRecord& job);
-  // Whatever waits for room on the disk.
+  void ComeBack(const JobRecord& job);  // it gave way to others
   void GoOnWithRoom();
-  // PAUSED for want of room before they ran.
   void QueueWithRoom();
   bool QueueIfRoom(const std::string& id);
   absl::StatusOr<JobRecord> CancelNow(const std::string& id);
@@ -202,7 +197,6 @@ class Engine final : public JobEngine {
   // fault, else FAILED.  `files` null: its log is opened beside the loop.
   void EndUntaken(const std::string& id, const absl::Status& status,
                   JobFiles* files = nullptr);
-  // FAILED or PAUSED; without a runner.
   void EndJob(const std::string& id, const TransitionInfo& why, JobState state,
               JobFiles* files);
   // In the job's log and events: a warning that a full disk keeps out of the
@@ -230,7 +224,6 @@ class Engine final : public JobEngine {
   void Forget(const std::string& id);
   void StartNext();
   void StartFromQueue();
-  // What JobQueue asks for.
   JobQueue::TurnOf Turns() const;
   // The first of the queue that its owner's limits let run; null: none.
   const JobQueue::Queued* NextQueued();
@@ -241,7 +234,8 @@ class Engine final : public JobEngine {
   bool NeedsTooMuch(const JobQueue::Queued& queued);
   // Whether it can be opened to its end; it is being opened.
   bool GoesOnOpening(const std::string& id);
-  // Whether what the job needs of the arena is there now.
+  uint64_t SharedBytes(const AdmittedJob& job);  // that others have there
+  // Whether what the job needs of the arena beside that is there now.
   bool Fits(const AdmittedJob& job);
   // False: running jobs, a sample, or what is being freed are in the way of the
   // job's memory; StartNext comes again when one of them has ended, and samples
@@ -250,13 +244,17 @@ class Engine final : public JobEngine {
   bool MakeRoomFor(const AdmittedJob& job, Priority priority);
   // REQUIRES: job.host.ok().
   uint64_t BytesOf(const AdmittedJob& job);
-  // No place is free.
   void TakePlace(const JobQueue::Queued& queued);
   // Makes it LOADING and a running job, or says why not.
   absl::Status StartJob(const JobQueue::Queued& queued, OpenedJob opened);
   absl::Status LoadJob(OpenedJob& opened);
   RunningJob::World WorldOfJob();
   RunnerOptions OptionsOfJob(const OpenedJob& opened, const RunningJob& run);
+
+  // engine_outlook.cc
+  // With the first `most` of the queue, and the job `asked`.
+  PoolSnapshot PoolNow(size_t most, const std::string& asked = "");
+  const JobQueue::Queued* WhoGoesAhead(const JobQueue::Queued& first);
 
   // engine_reports.cc
   void OnChanged(const std::string& id, JobState state);
@@ -265,7 +263,6 @@ class Engine final : public JobEngine {
   void UpdateCounts();
   void Tick();
   void FillReserve();
-  // All jobs have ended, and the daemon is to end.
   void EndDrain();
 
   const EngineOptions options_;
@@ -286,6 +283,8 @@ class Engine final : public JobEngine {
   StatusPublisher status_;
   UsageBook usage_;
   KeptJobs kept_;
+  PoolOutlook outlook_;
+  PoolOutlook::Ahead ahead_;  // of the first of the queue
   std::unique_ptr<Sampler> sampler_;
   Phase phase_ = Phase::kStarting;
   bool start_later_ = false;  // the first of the queue

@@ -54,6 +54,7 @@ void Engine::OnFinished(const std::string& id, const JobOutcome& outcome) {
       id, absl::StrCat("the job is ", JobStateName(state)), MonotonicNs());
   running_.UpdateBusy();
   running_.devices().ForgetJob(id);
+  outlook_.OnEnded(*run, state);
   run->files().Log(absl::StrCat(
       JobStateName(state), outcome.reason == JobReason::kNone ? "" : " ",
       JobReasonName(outcome.reason), message.empty() ? "" : ": ", message));
@@ -126,6 +127,7 @@ void Engine::UpdateCounts() {
 void Engine::Tick() {
   device_keeper_.Look();
   running_.devices().Publish();
+  outlook_.Tick(sharing_.weights);
   running_.recorder().Tick();
   status_.SetHostUsed(world_.arena.used_bytes());
   running_.PublishArena(world_.arena.used_bytes());

@@ -10,15 +10,13 @@
 #include "base/model/family.h"
 #include "base/status.h"
 #include "server/admission/job_data.h"
+#include "server/explain/measured_work.h"
 #include "server/job/storage_reason.h"
 #include "server/jobs/engine.h"
 #include "server/weights/tokenizer_copy.h"
 
 namespace roundhouse {
 namespace {
-
-// What rounding each of a job's allocations up to pages may add.
-constexpr uint64_t kRoundingBytes = 64 << 10;
 
 // Whole hours of devices, by user, project and all.
 OwnerUse HoursOf(const RecentUse::Week& week) {
@@ -56,6 +54,11 @@ JobQueue::Queued Engine::QueuedNow(const std::string& id) const {
   }
   queued.owner = {job->project, job->owner};
   queued.priority = job->priority;
+  queued.work = PoolOutlook::WorkOf(*job);
+  const AdmittedJobs::Job admitted = admission_->admitted().Kept(id);
+  if (admitted != nullptr && admitted->host.ok()) {
+    queued.host_bytes = admitted->host->total();
+  }
   return queued;
 }
 
@@ -93,6 +96,7 @@ const JobQueue::Queued* Engine::NextQueued() {
   };
   const JobQueue::Queued* const first = queue_.First(Turns(), may);
   const JobQueue::Queued* const opening = queue_.Find(opener_.opening());
+  if (opening != nullptr && opening->id == ahead_.job) return first;
   const bool stays = first != nullptr && opening != nullptr &&
                      first->priority == opening->priority && may(*opening) &&
                      GoesOnOpening(opening->id);
@@ -128,11 +132,17 @@ bool Engine::GoesOnOpening(const std::string& id) {
 
 void Engine::StartFromQueue() {
   while (const JobQueue::Queued* const next = NextQueued()) {
-    const JobQueue::Queued queued = *next;
+    JobQueue::Queued queued = *next;
     const std::string& id = queued.id;
     if (!kept_.HasPlace()) return TakePlace(queued);
     if (NeedsTooMuch(queued)) continue;
-    if (!MakeRoom(queued)) return;
+    if (MakeRoom(queued)) {
+      ahead_.job.clear();
+    } else {
+      const JobQueue::Queued* const ahead = WhoGoesAhead(queued);
+      if (ahead == nullptr) return;
+      queued = *ahead;
+    }
     std::optional<OpenedJob> opened = opener_.Take(id);
     if (!opened.has_value()) return;
     // MakeRoom may have found a model that could not be read just then.
@@ -158,12 +168,15 @@ void Engine::StartFromQueue() {
   }
 }
 
+uint64_t Engine::SharedBytes(const AdmittedJob& job) {
+  const bool shares = job.host.ok() && job.host->base_bytes > 0 &&
+                      running_.bases().Has(job.base_key);
+  return shares ? job.host->base_bytes : 0;
+}
+
 uint64_t Engine::BytesOf(const AdmittedJob& job) {
-  const uint64_t bytes =
-      job.host->total() + running_.TableBytes() + kRoundingBytes;
-  const bool shared =
-      job.host->base_bytes > 0 && running_.bases().Has(job.base_key);
-  return shared ? bytes - job.host->base_bytes : bytes;
+  return job.host->total() - SharedBytes(job) + running_.TableBytes() +
+         kRoundingBytes;
 }
 
 bool Engine::Fits(const AdmittedJob& job) {
@@ -260,6 +273,7 @@ absl::Status Engine::LoadJob(OpenedJob& opened) {
     run->set_table_bytes(what.host->table_bytes);
     run->set_need_bytes(what.host->total());
   }
+  run->SetWork(WorkOf(job.resolved), StepsOf(job));
   run->SetData(std::move(opened.datasets->train),
                std::move(opened.datasets->validation));
   world_.metrics.SetJobInfo(

@@ -51,6 +51,7 @@ absl::Status CheckNotFinal(const JobRecord& job, const char* to_do) {
 
 absl::Status Engine::Recover() {
   RETURN_IF_ERROR(usage_.Load());
+  outlook_.Load();
   std::vector<JobState> unfinished = AllJobStates();
   std::erase_if(unfinished, IsFinal);
   std::vector<JobRecord> jobs;

@@ -74,6 +74,9 @@ class KeptJobs {
 
   // --- giving way ---
 
+  // A job is saved for another one, and has not come to its end.
+  bool Spilling() const;
+
   // Saves one that rests, and gives its memory back; Ask's errors.
   absl::StatusOr<JobRecord> GiveBack(RunningJob& run);
   // What follows once one that is saved is PAUSED; Ask's errors.  REQUIRES:
@@ -93,8 +96,6 @@ class KeptJobs {
   absl::StatusOr<JobRecord> Spill(RunningJob& run, const std::string& why,
                                   RunningJob::AfterPause after);
   void GoOnIfRoom(RunningJob& run);
-  // A job is saved for another one, and has not come to its end.
-  bool Spilling() const;
   std::vector<SpillCandidate> Candidates() const;
   absl::Status SpillFor(const SpillNeed& need, const std::string& what);
 

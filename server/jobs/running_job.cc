@@ -12,6 +12,10 @@ namespace {
 
 constexpr double kSmoothing = 0.9;
 
+double SecondsSince(int64_t ns) {
+  return static_cast<double>(MonotonicNs() - ns) * 1e-9;
+}
+
 }  // namespace
 
 void RunningJob::SetData(std::unique_ptr<Dataset> train,
@@ -46,6 +50,26 @@ void RunningJob::OnRunning(const RunningReport& report) {
   StepsBegin();
   world_.changed(id_, JobState::kRunning);
   telemetry_.StartCounting();
+  loading_seconds_ = SecondsSince(begun_ns_);
+}
+
+// Slots of the next step are done when a step is reduced, of each about as
+// much: so from the first one on.
+double RunningJob::step_device_seconds() const {
+  if (!first_step_.has_value() || progress_.step <= *first_step_) return 0;
+  const auto ns = static_cast<double>(device_ns() - first_device_ns_);
+  return ns * 1e-9 / static_cast<double>(progress_.step - *first_step_);
+}
+
+int64_t RunningJob::last_step() const {
+  if (runner_->finishing()) return runner_->FinishStep();
+  return progress_.total_steps > 0 ? progress_.total_steps : steps_;
+}
+
+double RunningJob::age_seconds() const { return SecondsSince(begun_ns_); }
+
+double RunningJob::ending_seconds() const {
+  return last_step_ns_ == 0 ? 0 : SecondsSince(last_step_ns_);
 }
 
 // Takes a line that an earlier life of the job wrote.
@@ -78,6 +102,10 @@ void RunningJob::OnStep(const StepReport& report) {
     world_.samples->AddStep(report.step, MonotonicNs());
   }
   progress_.step = report.step;
+  if (!first_step_.has_value()) {
+    first_step_ = report.step;
+    first_device_ns_ = device_ns();
+  }
   progress_.epoch = report.epoch;
   progress_.tokens += report.tokens;
   progress_.loss = report.loss;
@@ -197,6 +225,7 @@ void RunningJob::OnWarning(const std::string& text) {
 }
 
 void RunningJob::OnFinalizing() {
+  last_step_ns_ = MonotonicNs();
   StepsEnd();
   UpdateProgress();
   world_.recorder.OnJobStopped(id_, "the job has made its last step",
@@ -233,7 +262,7 @@ void RunningJob::SetPriority(Priority priority) {
 
 void RunningJob::Rest(absl::Time now) {
   held_ = HeldReport{.reason = JobReason::kNone};
-  rests_since_ = now;
+  pause_.rests_since = now;
   StepsEnd();
   UpdateProgress();
   runner_->Rest();
@@ -241,7 +270,7 @@ void RunningJob::Rest(absl::Time now) {
 
 void RunningJob::Spill() {
   held_.reset();
-  spilled_ = true;
+  pause_.spilled = true;
   runner_->Pause();
 }
 

@@ -13,6 +13,8 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "base/clock.h"
+#include "base/priority.h"
 #include "nlohmann/json_fwd.hpp"
 #include "server/dataset/dataset.h"
 #include "server/job/job_files.h"
@@ -87,17 +89,17 @@ class RunningJob final : public JobEvents {
   void GoOn();
   // REQUIRES: runner().MayRest().
   void Rest(absl::Time now);
-  absl::Time rests_since() const { return rests_since_; }
-  bool rested() const { return rests_since_ != absl::InfinitePast(); }
+  absl::Time rests_since() const { return pause_.rests_since; }
+  bool rested() const { return rests_since() != absl::InfinitePast(); }
   // Its rest ends with a save, for its memory is needed.
   void Spill();
-  bool spilled() const { return spilled_; }
+  bool spilled() const { return pause_.spilled; }
   // It takes no place of one that runs.
-  bool waits() const { return held_.has_value() || spilled_; }
+  bool waits() const { return held_.has_value() || spilled(); }
   // What follows once it is PAUSED.
   enum class AfterPause { kPaused, kQueued };
-  AfterPause after_pause() const { return after_pause_; }
-  void set_after_pause(AfterPause after) { after_pause_ = after; }
+  AfterPause after_pause() const { return pause_.after; }
+  void set_after_pause(AfterPause after) { pause_.after = after; }
   // On the status page.
   int color() const { return color_; }
   void set_color(int color) { color_ = color; }
@@ -113,6 +115,27 @@ class RunningJob final : public JobEvents {
   // loads, nor once its last step is reduced, though an evaluation may follow.
   bool has_steps() const { return has_steps_; }
 
+  // --- how long it takes
+
+  // What its steps do (WorkOf), and how many it makes in all; 0: not known.
+  uint64_t work() const { return work_; }
+  void SetWork(uint64_t work, int64_t steps) {
+    work_ = work;
+    steps_ = steps;
+  }
+  // The last one, as far as is known; 0: not known before it runs.
+  int64_t last_step() const;
+  // Device time of a step, and time from one to the next; 0: not known yet.
+  double step_device_seconds() const;
+  double step_seconds() const { return seconds_per_step_; }
+  // Until its first step; 0: it has not come there.
+  double loading_seconds() const { return loading_seconds_; }
+  // Since it began to load, and since its last step; 0: it has steps left.
+  double age_seconds() const;
+  double ending_seconds() const;
+  int64_t host_ns() const { return telemetry_.host_ns(); }
+  int64_t device_ns() const { return telemetry_.device_ns(); }
+
   // Before SetRunner, which comes once; validation may be none.
   void SetData(std::unique_ptr<Dataset> train,
                std::unique_ptr<Dataset> validation);
@@ -124,6 +147,12 @@ class RunningJob final : public JobEvents {
   void OnNote(const std::string& text) override { files_->Log(text); }
 
  private:
+  struct Pause {
+    absl::Time rests_since = absl::InfinitePast();
+    bool spilled = false;
+    AfterPause after = AfterPause::kPaused;
+  };
+
   void KeepLines(const RunningReport& report) override;
   void OnRunning(const RunningReport& report) override;
   void OnStep(const StepReport& report) override;
@@ -164,9 +193,7 @@ class RunningJob final : public JobEvents {
   std::optional<HeldReport> held_;
   int hold_count_ = 0;
   absl::Time next_try_;
-  absl::Time rests_since_ = absl::InfinitePast();
-  bool spilled_ = false;
-  AfterPause after_pause_ = AfterPause::kPaused;
+  Pause pause_;
   int color_ = 0;
   LossCurve losses_;
   LossCurve validation_losses_;
@@ -175,6 +202,14 @@ class RunningJob final : public JobEvents {
   uint64_t table_bytes_ = 0;
   uint64_t need_bytes_ = 0;
   bool has_steps_ = false;
+  uint64_t work_ = 0;
+  int64_t steps_ = 0;
+  const int64_t begun_ns_ = MonotonicNs();
+  double loading_seconds_ = 0;
+  int64_t last_step_ns_ = 0;  // when it made its last step
+  // The first step since it runs, and what was computed until then.
+  std::optional<int64_t> first_step_;
+  int64_t first_device_ns_ = 0;
   JobTelemetry telemetry_;
   std::unique_ptr<JobRunner> runner_;  // dies first
 };

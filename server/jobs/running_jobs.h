@@ -36,6 +36,9 @@
 
 namespace roundhouse {
 
+// What rounding each of a job's allocations up to pages may add.
+inline constexpr uint64_t kRoundingBytes = 64 << 10;
+
 class RunningJobs final : public WorkerPool::Listener {
  public:
   // All references outlive it, and so do the options' samples.

@@ -1,6 +1,6 @@
 #include "server/limits/sharing.h"
 
-#include "base/saturating_add.h"
+#include <string>
 
 namespace roundhouse {
 namespace {
@@ -15,14 +15,6 @@ void Put(const LimitSubject& subject, Number value, Numbers& numbers) {
   } else {
     numbers.other_users = value;
   }
-}
-
-// What `limits` say of the name; else `otherwise`.
-std::optional<int64_t> LimitOf(const std::map<std::string, int64_t>& limits,
-                               const std::string& name,
-                               std::optional<int64_t> otherwise) {
-  const auto found = limits.find(name);
-  return found == limits.end() ? otherwise : found->second;
 }
 
 // The limits that rows of this kind make; null: they make none.
@@ -60,11 +52,6 @@ int64_t Of(const std::map<std::string, int64_t>& used,
 
 }  // namespace
 
-bool OwnerLimits::empty() const {
-  return users.empty() && projects.empty() && !other_users.has_value() &&
-         !all.has_value();
-}
-
 Sharing SharingOf(const LimitRows& rows) {
   Sharing sharing;
   for (const auto& [key, value] : rows.values) {
@@ -84,19 +71,6 @@ Sharing SharingOf(const LimitRows& rows) {
   return sharing;
 }
 
-void OwnerUse::Add(const JobOwner& owner, int64_t amount) {
-  for (int64_t* const sum :
-       {&users[owner.user], &projects[owner.project], &all}) {
-    *sum = SaturatingAdd(*sum, amount);
-  }
-}
-
-OwnerUse CountOf(const std::vector<JobOwner>& owners) {
-  OwnerUse count;
-  for (const JobOwner& owner : owners) count.Add(owner, 1);
-  return count;
-}
-
 std::optional<int64_t> UseOf(const SharedUse& used, Limit limit,
                              const Counted& counted) {
   const OwnerUse* const use = UseOf(used, limit);
@@ -104,18 +78,6 @@ std::optional<int64_t> UseOf(const SharedUse& used, Limit limit,
   if (!counted.owner.empty()) return Of(use->users, counted.owner);
   if (!counted.project.empty()) return Of(use->projects, counted.project);
   return use->all;
-}
-
-bool MayHave(const OwnerLimits& limits, const JobOwner& owner,
-             const OwnerUse& used, int64_t more) {
-  const auto within = [more](std::optional<int64_t> most, int64_t has) {
-    return !most.has_value() || (has <= *most && more <= *most - has);
-  };
-  return within(limits.all, used.all) &&
-         within(LimitOf(limits.projects, owner.project, std::nullopt),
-                Of(used.projects, owner.project)) &&
-         within(LimitOf(limits.users, owner.user, limits.other_users),
-                Of(used.users, owner.user));
 }
 
 bool MayStart(const Sharing& sharing, const JobOwner& owner,

@@ -6,26 +6,13 @@
 #define ROUNDHOUSE_SERVER_LIMITS_SHARING_H_
 
 #include <cstdint>
-#include <map>
-#include <optional>
-#include <string>
-#include <vector>
 
 #include "scheduler/share/fair_shares.h"
+#include "scheduler/share/owner_limits.h"
 #include "server/limits/limit_check.h"
 #include "server/limits/limit_table.h"
 
 namespace roundhouse {
-
-// What owners may have of something; who has no number has no bound.
-struct OwnerLimits {
-  std::map<std::string, int64_t> users = {};
-  std::map<std::string, int64_t> projects = {};
-  std::optional<int64_t> other_users;  // of each who is not among `users`
-  std::optional<int64_t> all;
-
-  bool empty() const;
-};
 
 // They hold for admins, too.
 struct Sharing {
@@ -36,18 +23,6 @@ struct Sharing {
 };
 
 Sharing SharingOf(const LimitRows& rows);
-
-// What owners have of it.
-struct OwnerUse {
-  std::map<std::string, int64_t> users = {};
-  std::map<std::string, int64_t> projects = {};
-  int64_t all = 0;
-
-  // As SaturatingAdd.
-  void Add(const JobOwner& owner, int64_t amount);
-};
-// One for each.
-OwnerUse CountOf(const std::vector<JobOwner>& owners);
 
 // What owners have of all that Sharing limits.
 struct SharedUse {
@@ -62,10 +37,6 @@ std::optional<int64_t> UseOf(const SharedUse& used, Limit limit,
 // Whether one more job of the owner may run, that needs these bytes.
 bool MayStart(const Sharing& sharing, const JobOwner& owner,
               const SharedUse& used, uint64_t host_bytes);
-
-// Whether `owner` may have `more` beside what there is.
-bool MayHave(const OwnerLimits& limits, const JobOwner& owner,
-             const OwnerUse& used, int64_t more);
 
 }  // namespace roundhouse
 

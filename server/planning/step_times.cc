@@ -55,6 +55,11 @@ double StepSeconds(const std::string& line) {
 
 }  // namespace
 
+std::string StepWorkOf(const std::string& resolved) {
+  const nlohmann::json work = StepWork(resolved);
+  return work.is_null() ? "" : work.dump();
+}
+
 bool SameStepWork(const std::string& resolved, const std::string& other) {
   const nlohmann::json work = StepWork(resolved);
   return !work.is_null() && work == StepWork(other);

@@ -14,6 +14,10 @@ inline constexpr int64_t kMeasuredTailBytes = 64 << 10;
 // Fewer say nothing: the first steps of a job are slower than the others.
 inline constexpr int kFewestMeasuredSteps = 3;
 
+// What a step of the job does, as JSON: its resolved spec without what does not
+// change that.  "": no JSON object.  Pure.
+std::string StepWorkOf(const std::string& resolved);
+
 // Whether a step of both jobs does the same work: their resolved specs (JSON)
 // differ only in what does not change it: the number of steps, rates, seeds,
 // what is saved and evaluated, names.  False for what is no JSON

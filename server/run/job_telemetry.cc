@@ -1,5 +1,7 @@
 #include "server/run/job_telemetry.h"
 
+#include <numeric>
+
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
@@ -26,6 +28,10 @@ std::vector<DeviceUse> JobTelemetry::device_use() const {
                    Seconds(times[i].bubble_ns - times_at_start_[i].bubble_ns)});
   }
   return use;
+}
+
+int64_t JobTelemetry::device_ns() const {
+  return std::accumulate(compute_ns_.begin(), compute_ns_.end(), int64_t{0});
 }
 
 void JobTelemetry::OnSlotSent(uint64_t attempt, const RunSlotAction& slot,
@@ -59,6 +65,7 @@ void JobTelemetry::OnSlotCommand(wire::RunSlot& command) {
 }
 
 void JobTelemetry::OnHostOp(const HostOpTimes& work) {
+  host_ns_ += work.ended_ns - work.started_ns;
   sinks_.recorder.OnHostOp(job_, work);
 }
 

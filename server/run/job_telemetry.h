@@ -39,6 +39,10 @@ class JobTelemetry final : public StepTelemetry {
   // job's own slots; a bubble is everybody's.
   std::vector<DeviceUse> device_use() const;
 
+  // What its slots took of all devices, and operations of the host worker.
+  int64_t device_ns() const;
+  int64_t host_ns() const { return host_ns_; }
+
   void OnSlotSent(uint64_t attempt, const RunSlotAction& slot,
                   int64_t step) override;
   void OnSlotCommand(wire::RunSlot& command) override;
@@ -59,6 +63,7 @@ class JobTelemetry final : public StepTelemetry {
   const std::string job_;
   std::vector<DeviceTimes> times_at_start_;
   std::vector<int64_t> compute_ns_;  // of its slots, per device
+  int64_t host_ns_ = 0;
 };
 
 }  // namespace roundhouse

@@ -34,6 +34,9 @@ class RecentUse {
   // In that project.
   double OfUser(const JobOwner& owner) const;
 
+  // What a nanosecond that is used now counts in that unit.
+  double PerNs() const;
+
   // Nanoseconds in the hour of the last GoTo and the 167 before it, by project
   // and user.
   using Week = std::map<std::pair<std::string, std::string>, double>;
@@ -43,6 +46,7 @@ class RecentUse {
 
  private:
   std::optional<int64_t> first_hour_;  // device time counts once there
+  int64_t last_hour_ = 0;              // that was added or gone to
   std::map<std::string, double> projects_;
   std::map<std::pair<std::string, std::string>, double> users_;
   std::map<int64_t, Week> hours_;  // that the week has

@@ -295,6 +295,8 @@ class AccountsTest(unittest.TestCase):
         self.assertIn("train.jsonl", json.dumps(seen))
         self.assertEqual(seen["owner"], "mary")
         self.assertIn("step 3/3", self.ok(self.client(ELLA, "logs", job)))
+        self.assertIn(" is SUCCEEDED since ",
+                      self.ok(self.client(ELLA, "why", job)))
         self.denied(self.client(ELLA, "cancel", job), "you are a viewer")
 
         # Others see that it is there.
@@ -309,7 +311,7 @@ class AccountsTest(unittest.TestCase):
                       ["watch", job, "-o", "json"]):
             done = self.client(OTTO, *words)
             self.assertNotIn(f"out-{MARY}", done.stdout)
-        for words in (["logs", job], ["cancel", job],
+        for words in (["logs", job], ["cancel", job], ["why", job],
                       ["trace", job, "--steps", "1"],
                       ["export", job, "--output", "x"],
                       ["sample", job, "-p", "x"]):

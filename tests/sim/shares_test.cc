@@ -160,8 +160,8 @@ TEST_F(SharesTest, ARestartTakesNobodysPlace) {
   EXPECT_EQ(running(), (std::set<uint64_t>{2, 4}));
 }
 
-// Two whose owners have about the same, and whose turn changes with each turn of
-// the loop: the one that is being opened stays the first.
+// Two whose owners have about the same, and whose turn changes with each turn
+// of the loop: the one that is being opened stays the first.
 TEST_F(SharesTest, AJobThatIsBeingOpenedIsOpenedToItsEnd) {
   StartServer(1, 1);
   const int64_t hour = HourOf(server_->now());

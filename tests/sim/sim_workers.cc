@@ -232,10 +232,13 @@ absl::Duration SimWorkers::MicroBatchTime(const wire::RunSlot& slot) const {
   const double pass = slot.kind == SlotKind::kForward    ? 1
                       : slot.kind == SlotKind::kEvaluate ? 1
                                                          : 3;
-  const absl::Duration layer = options_.layer_time_of != nullptr
-                                   ? options_.layer_time_of(slot.job)
-                                   : kOfJob[slot.job % 5] * options_.layer_time;
-  return layers * pass * layer;
+  if (options_.layer_time_of != nullptr) {
+    return layers * pass * options_.layer_time_of(slot.job);
+  }
+  const double of_job = options_.lengths == SimWorkersOptions::Lengths::kEqual
+                            ? 1
+                            : kOfJob[slot.job % 5];
+  return layers * pass * of_job * options_.layer_time;
 }
 
 absl::Duration SimWorkers::CommandTime(const wire::Body& command) {

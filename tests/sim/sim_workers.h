@@ -41,8 +41,9 @@ struct SimWorkersOptions {
   int device_count = 1;
   uint64_t seed = 0;
   // What a layer takes of a micro-batch on average; each job has its own
-  // length, between a quarter of this and four times as much.
+  // length, between a quarter of this and four times as much, or all have this.
   absl::Duration layer_time = absl::Milliseconds(20);
+  enum class Lengths { kOfEachJob, kEqual } lengths = Lengths::kOfEachJob;
   // What it takes of a job's, in place of these where it is set.
   std::function<absl::Duration(uint64_t job)> layer_time_of = {};
   // Words that the daemon raises ring no bell here: who waits looks again.

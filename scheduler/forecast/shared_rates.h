@@ -1,0 +1,44 @@
+// How fast jobs go that share a pool of devices, if device time were a fluid:
+// what FairShares (scheduler/share) gives them on average.
+//
+// Urgent jobs go before all others.  Of the rest projects get device time by
+// their weights, users that of their project, jobs that of their user in equal
+// parts; what one can't use the others get.
+//
+// Pure; thread-safe.
+#ifndef ROUNDHOUSE_SCHEDULER_FORECAST_SHARED_RATES_H_
+#define ROUNDHOUSE_SCHEDULER_FORECAST_SHARED_RATES_H_
+
+#include <limits>
+#include <vector>
+
+#include "base/priority.h"
+#include "scheduler/share/fair_shares.h"
+
+namespace roundhouse {
+
+inline constexpr double kAnyDevices = std::numeric_limits<double>::infinity();
+
+struct SharingJob {
+  JobOwner owner;
+  Priority priority = Priority::kNormal;
+  double most_devices = kAnyDevices;  // that it can keep busy; not below 0
+};
+
+// Device-seconds a second of each job, on so many devices.
+std::vector<double> SharedRates(const std::vector<SharingJob>& jobs,
+                                double devices, const ShareWeights& weights);
+
+// Who asks for a part of something.
+struct Claim {
+  double weight = 1;  // above 0
+  double most = 0;
+};
+// What each gets: by weight, but no more than it can use; the others have the
+// rest.
+std::vector<double> PartsByWeight(double amount,
+                                  const std::vector<Claim>& claims);
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SCHEDULER_FORECAST_SHARED_RATES_H_
