@@ -182,7 +182,7 @@ TEST(RulesTest, WhatLooksAndWhatActs) {
     const std::string& name = method->name();
     bool looks =
         name == "WhoAmI" || name == "PlanTraining" || name == "Diagnose";
-    for (const char* word : {"Get", "List", "Watch", "Stream"}) {
+    for (const char* word : {"Get", "List", "Watch", "Stream", "Explain"}) {
       looks = looks || absl::StartsWith(name, word);
     }
     // The call that begins a download has the row, and those that begin and end

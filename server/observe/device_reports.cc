@@ -247,6 +247,11 @@ void DeviceReports::OnDispatchLatency(double seconds) {
   if (samples_ != nullptr) samples_->AddDispatch(seconds);
 }
 
+void DeviceReports::OnUrgentBegins(double seconds) {
+  metrics_.ObservePreemption(absl::Seconds(seconds));
+  if (samples_ != nullptr) samples_->AddUrgent(seconds);
+}
+
 std::vector<DeviceTimes> DeviceReports::times() const {
   std::vector<DeviceTimes> times;
   for (const DeviceLedger& ledger : ledgers_) times.push_back(ledger.total());

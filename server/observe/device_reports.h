@@ -59,6 +59,7 @@ class DeviceReports {
   void OnSlotFailed(DeviceId device);
   void OnSampleDone(DeviceId device, const wire::SampleDone& done);
   void OnDispatchLatency(double seconds);
+  void OnUrgentBegins(double seconds);
   // The job ended: it has no share any more.
   void ForgetJob(const std::string& job);
   // Per device, since the daemon started.

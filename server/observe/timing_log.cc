@@ -31,6 +31,11 @@ void TimingLog::AddDispatch(double seconds) {
   file_ << "dispatch," << std::llround(seconds * 1e9) << '\n';
 }
 
+void TimingLog::AddUrgent(double seconds) {
+  if (!Room()) return;
+  file_ << "urgent," << std::llround(seconds * 1e9) << '\n';
+}
+
 void TimingLog::AddSlot(int device, const wire::SlotDone& done) {
   if (!Room()) return;
   file_ << "slot," << device << ',' << done.started_ns << ',' << done.ended_ns

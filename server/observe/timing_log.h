@@ -2,6 +2,7 @@
 // of a file, for tests/bench.  Histograms are too coarse for its percentiles.
 //
 //   dispatch,LATENCY_NS
+//   urgent,LATENCY_NS                  as preemption_latency_seconds
 //   slot,DEVICE,STARTED,ENDED,WAIT,H2D,COMPUTE,D2H
 //   layer,LAYER,FORWARD,BACKWARD       of a micro-batch, for each of the slot's
 //                                      layers; forward slots have no BACKWARD
@@ -34,6 +35,7 @@ class TimingLog {
       const std::string& path);
 
   void AddDispatch(double seconds);
+  void AddUrgent(double seconds);
   void AddSlot(int device, const wire::SlotDone& done);
   void AddHostOp(const wire::HostOpDone& done);
   // Flushes too: who follows the file sees each step.

@@ -20,6 +20,7 @@ TEST(TimingLogTest, WritesOneLineASample) {
     auto log = TimingLog::Create(path);
     ASSERT_TRUE(log.ok()) << log.status();
     (*log)->AddDispatch(12.5e-6);
+    (*log)->AddUrgent(0.25);
     wire::SlotDone slot;
     slot.started_ns = 100;
     slot.ended_ns = 900;
@@ -37,6 +38,7 @@ TEST(TimingLogTest, WritesOneLineASample) {
   }
   EXPECT_EQ(Contents(path),
             "dispatch,12500\n"
+            "urgent,250000000\n"
             "slot,2,100,900,1,2,3,4\n"
             "layer,5,6,0\n"
             "host,10,20\n"

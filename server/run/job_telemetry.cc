@@ -49,7 +49,7 @@ void JobTelemetry::OnSlot(DeviceId device, SlotKind kind,
 }
 
 void JobTelemetry::OnUrgentBegins(double seconds) {
-  sinks_.metrics.ObservePreemption(absl::Seconds(seconds));
+  sinks_.devices.OnUrgentBegins(seconds);
 }
 
 void JobTelemetry::OnSlotReplayed(DeviceId device) {

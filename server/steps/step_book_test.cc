@@ -212,7 +212,7 @@ TEST_F(StepBookTest, AnUrgentJobTellsHowLongItsNextSlotTook) {
       book_->SetClass(JobClass::kUrgent);
     };
     EXPECT_EQ(telemetry_.urgent.size(), 1u);
-    book_->HoldSlots();
+    book_->HoldSlots(StartedSlots::kEnd);
     loop_->After(absl::ZeroDuration(), [this] {
       book_->ReleaseSlots();
       dispatch_->CarryOut();

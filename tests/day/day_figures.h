@@ -18,6 +18,7 @@ struct JobRun {
   std::optional<absl::Duration> began;  // its first slot, or all of it
   std::optional<absl::Duration> ended;
   bool cancelled = false;
+  int saves = 0;               // for others that needed its memory or place
   absl::Duration device_time;  // that was computed for it
 };
 

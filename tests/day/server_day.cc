@@ -183,6 +183,8 @@ class Runner {
       loaded_[index] = Now();
     }
     JobRun& job = result_.run.jobs[index];
+    const bool state = event.type == "state";
+    if (state && event.state == JobState::kPausing) ++job.saves;
     if (!IsFinal(event.state) || job.ended.has_value()) return;
     ROUNDHOUSE_CHECK(event.state != JobState::kFailed)
         << event.job_id << ": " << event.message;

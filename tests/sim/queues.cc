@@ -165,10 +165,10 @@ void Queues::Pass(absl::Duration time) {
 }
 
 void Queues::Look() {
-  const uint64_t used = server_->arena().used_bytes();
+  const uint64_t gap = server_->arena().largest_gap_bytes();
   for (auto& [id, job] : jobs_) {
     if (!job.answer.has_value()) continue;
-    job.answer->least_bytes = std::min(job.answer->least_bytes, used);
+    job.answer->most_bytes = std::max(job.answer->most_bytes, gap);
   }
   if (!server_->store_told()) return;
   while (true) {
@@ -222,11 +222,11 @@ void Queues::AskAll() {
   Look();
   for (auto& [id, job] : jobs_) {
     if (job.state != JobState::kQueued) continue;
-    const uint64_t used = server_->arena().used_bytes();
+    const uint64_t gap = server_->arena().largest_gap_bytes();
     Answer answer{.time = server_->now(),
                   .changes = changes_,
-                  .used_bytes = used,
-                  .least_bytes = used,
+                  .gap_bytes = gap,
+                  .most_bytes = gap,
                   .why = Ask(id)};
     Look();
     // It may have begun while it was asked.
@@ -322,9 +322,9 @@ void Queues::CheckObstacle(const std::string& id, const Job& job,
   const absl::Time since = job.answer->time;
   switch (obstacle.kind()) {
     case v1::OBSTACLE_HOST_MEMORY:
-      // A job that runs may give back a part, too.
+      // A job that runs may give back a part, or move it.
       if (!Ended("", since) && !obstacle.memory().being_freed() &&
-          job.answer->least_bytes >= job.answer->used_bytes) {
+          job.answer->most_bytes <= job.answer->gap_bytes) {
         Break(absl::StrCat(id, " starts though nobody gave memory back"));
       }
       return;

@@ -67,9 +67,9 @@ class Queues {
   // What was said of a job that waits.
   struct Answer {
     absl::Time time;
-    int64_t changes = 0;      // changes_ then
-    uint64_t used_bytes = 0;  // of host memory, then and at the least since
-    uint64_t least_bytes = 0;
+    int64_t changes = 0;     // changes_ then
+    uint64_t gap_bytes = 0;  // the largest in the arena, then and since
+    uint64_t most_bytes = 0;
     v1::JobExplanation why;
   };
   struct Job {

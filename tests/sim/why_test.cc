@@ -37,7 +37,7 @@ double Quantile(const std::vector<double>& sorted, double part) {
 
 TEST(WhyTest, AnswersAgreeWithWhatHappens) {
   const uint64_t first = Setting("ROUNDHOUSE_SEED", 1);
-  const uint64_t end = first + Setting("ROUNDHOUSE_COUNT", 20);
+  const uint64_t end = first + Setting("ROUNDHOUSE_COUNT", 10);
   Queues::Counts all;
   for (uint64_t seed = first; seed < end; ++seed) {
     Queues queues(seed, NewRoot());
