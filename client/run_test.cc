@@ -36,9 +36,10 @@ TEST_F(RunTest, VersionAndHelp) {
 
 TEST_F(RunTest, EveryCommandHasHelp) {
   for (const char* command :
-       {"submit", "list", "get", "watch", "logs", "pause", "resume", "finish",
-        "cancel", "priority", "dataset", "model", "device", "export",
-        "job-template", "plan", "sample", "top", "trace", "why"}) {
+       {"submit",  "list",   "get",    "watch",  "logs",
+        "pause",   "resume", "finish", "cancel", "priority",
+        "dataset", "model",  "device", "export", "job-template",
+        "plan",    "sample", "top",    "trace",  "why"}) {
     EXPECT_EQ(Run({command, "--help"}), ExitCode::kOk);
     EXPECT_TRUE(Has(out(), std::string("Usage: roundhouse ") + command))
         << out();

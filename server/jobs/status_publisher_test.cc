@@ -6,6 +6,7 @@
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "server/devices/device_keeper.h"
 #include "server/workers/process_pool.h"
 
 namespace roundhouse {
@@ -15,6 +16,7 @@ class StatusPublisherTest : public testing::Test {
  protected:
   nlohmann::json Published() {
     publisher_.Publish({.running = running_,
+                        .keeper = keeper_,
                         .queue = queue_,
                         .turn_of = turn_of_,
                         .validating = 2});
@@ -27,6 +29,7 @@ class StatusPublisherTest : public testing::Test {
   const std::unique_ptr<ProcessPool> pool_ =
       *ProcessPool::Create(*loop_, *arena_, {.device_count = 2});
   RunningJobs running_{*loop_, *arena_, *pool_, *metrics_, {}, {}};
+  DeviceKeeper keeper_{*loop_, *pool_, running_.dispatch()};
   JobQueue queue_;
   JobQueue::TurnOf turn_of_ = [](const JobOwner&) { return JobQueue::Turn{}; };
   StatusBoard board_;

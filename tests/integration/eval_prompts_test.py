@@ -161,7 +161,7 @@ class GoingOnTest(EvalPromptsTest):
                                index in self.daemon.workers(), "a new worker")
 
     def pause(self, job):
-        self.daemon.client("pause", job)
+        self.daemon.client("pause", job, "--give-back")
         harness.wait_until(
             lambda: self.daemon.job(job)["state"] == "PAUSED", "PAUSED")
         self.daemon.client("resume", job)

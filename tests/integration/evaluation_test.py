@@ -112,7 +112,7 @@ class BetweenStepsTest(EvaluationTest):
             job = self.daemon.submit({**spec, "max_steps": 1_000_000})
             self.wait_step(job, 22)
             if way == "pause":
-                self.daemon.client("pause", job)
+                self.daemon.client("pause", job, "--give-back")
                 harness.wait_until(
                     lambda job=job: self.daemon.job(job)["state"] == "PAUSED",
                     "PAUSED")

@@ -372,7 +372,7 @@ class Daemon:
         """The numbers of workers that SIGKILL ended, in order. The pool tells
         each once; others, such as a group of peers, repeat its words."""
         return re.findall(
-            r"process_pool\.cc:\d+ (?:device|host|files) worker (\d+) "
+            r"process_lives\.cc:\d+ (?:device|host|files) worker (\d+) "
             "killed by signal 9", self.log_path.read_text())
 
     def tail(self, lines=40):

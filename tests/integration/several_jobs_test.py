@@ -159,7 +159,9 @@ class SeveralJobsTest(unittest.TestCase):
 
     def test_an_urgent_job_starts_before_those_that_wait(self):
         daemon = self.daemon(max_running_jobs=1)
-        first = daemon.submit({**FULL, "max_steps": 1_000_000})
+        # Nobody of its class gives way.
+        first = daemon.submit({**FULL, "max_steps": 1_000_000,
+                               "priority": "urgent"})
         self.wait_step(daemon, first, 1)
         waiting = daemon.submit(FULL)
         self.wait_state(daemon, waiting, "QUEUED")

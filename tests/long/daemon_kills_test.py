@@ -110,8 +110,9 @@ class Load:
             if self.call("cancel", job).returncode == 0:
                 self.cancelled.add(job)
         else:
-            verb = self.random.choice(["pause", "resume"])
-            self.call(verb, self.random.choice(jobs[-6:]))
+            words = self.random.choice([["pause"], ["pause", "--give-back"],
+                                        ["resume"], ["resume"]])
+            self.call(*words, self.random.choice(jobs[-6:]))
 
     def run(self, stop):
         while not stop.is_set():

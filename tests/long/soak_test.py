@@ -329,7 +329,10 @@ class Soak:
             self.last_change = now
         if found["state"] in FINAL:
             self.over(job, found)
-        elif found["state"] == "PAUSED" and found["memory"] != "KEPT":
+        # With a reason and its memory it goes on by itself.
+        elif found["state"] == "PAUSED" and not (
+                found["memory"] == "KEPT" and
+                found["reason"] != "JOB_REASON_UNSPECIFIED"):
             if live.resume_at is None:
                 live.resume_at = now + self.random.uniform(0.2, 2)
             elif now >= live.resume_at:
@@ -684,7 +687,8 @@ class Soak:
         """Told in full; look_at() resumes them."""
         if not self.live:
             return False
-        return self.call("pause", self.a_job()).returncode == 0
+        flags = self.random.choice([[], ["--give-back"]])
+        return self.call("pause", self.a_job(), *flags).returncode == 0
 
     def clients_streams(self):
         for job in list(self.live)[:2]:
