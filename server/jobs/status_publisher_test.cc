@@ -56,7 +56,10 @@ TEST_F(StatusPublisherTest, WhatGoesOnIsNotShownAsEnded) {
 
 TEST_F(StatusPublisherTest, NobodyLooksNothingIsDone) {
   const StatusPublisher nobody(nullptr, 1, 0);
-  nobody.Publish({.running = running_, .queue = queue_, .turn_of = turn_of_});
+  nobody.Publish({.running = running_,
+                  .keeper = keeper_,
+                  .queue = queue_,
+                  .turn_of = turn_of_});
   EXPECT_FALSE(board_.Json().has_value());
 }
 
