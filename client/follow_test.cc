@@ -4,6 +4,7 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 
+#include "client/testing/bad_request.h"
 #include "client/testing/client_fixture.h"
 
 namespace roundhouse::client {

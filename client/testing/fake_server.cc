@@ -10,8 +10,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
-#include "proto/google/rpc/error_details.pb.h"
-#include "proto/google/rpc/status.pb.h"
 
 namespace roundhouse::client {
 namespace {
@@ -479,25 +477,5 @@ FakeServer::~FakeServer() {
 }
 
 FakeAnswers& FakeServer::answers() { return answers_; }
-
-grpc::Status BadRequestStatus(const std::string& message,
-                              const std::string& field,
-                              const std::string& description) {
-  google::rpc::BadRequest bad_request;
-  google::rpc::BadRequest::FieldViolation* violation =
-      bad_request.add_field_violations();
-  violation->set_field(field);
-  violation->set_description(description);
-  google::rpc::ErrorInfo info;
-  info.set_reason("INVALID_FIELD");
-  info.set_domain("roundhouse");
-  google::rpc::Status details;
-  details.set_code(grpc::StatusCode::INVALID_ARGUMENT);
-  details.set_message(message);
-  details.add_details()->PackFrom(info);
-  details.add_details()->PackFrom(bad_request);
-  return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, message,
-                      details.SerializeAsString());
-}
 
 }  // namespace roundhouse::client

@@ -179,12 +179,6 @@ class FakeServer {
   std::unique_ptr<grpc::Server> server_;
 };
 
-// INVALID_ARGUMENT with google.rpc.BadRequest in its details, as the daemon
-// sends it.
-grpc::Status BadRequestStatus(const std::string& message,
-                              const std::string& field,
-                              const std::string& description);
-
 }  // namespace roundhouse::client
 
 #endif  // ROUNDHOUSE_CLIENT_TESTING_FAKE_SERVER_H_

@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "scheduler/share/parts_by_weight.h"
 
 namespace roundhouse {
 namespace {

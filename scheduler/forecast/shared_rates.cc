@@ -4,8 +4,9 @@
 #include <cstddef>
 #include <functional>
 #include <map>
-#include <numeric>
 #include <string>
+
+#include "scheduler/share/parts_by_weight.h"
 
 namespace roundhouse {
 namespace {
@@ -75,27 +76,6 @@ void ShareAmongProjects(const std::vector<SharingJob>& jobs,
 }
 
 }  // namespace
-
-std::vector<double> PartsByWeight(double amount,
-                                  const std::vector<Claim>& claims) {
-  std::vector<size_t> order(claims.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  // Whoever has enough with the least comes first.
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    return claims[a].most / claims[a].weight <
-           claims[b].most / claims[b].weight;
-  });
-  double weights = 0;
-  for (const Claim& claim : claims) weights += claim.weight;
-  std::vector<double> parts(claims.size());
-  for (const size_t i : order) {
-    const double fair = amount * std::min(1.0, claims[i].weight / weights);
-    parts[i] = std::min(claims[i].most, fair);
-    amount = std::max(0.0, amount - parts[i]);
-    weights -= claims[i].weight;
-  }
-  return parts;
-}
 
 std::vector<double> SharedRates(const std::vector<SharingJob>& jobs,
                                 double devices, const ShareWeights& weights) {

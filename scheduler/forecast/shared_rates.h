@@ -29,16 +29,6 @@ struct SharingJob {
 std::vector<double> SharedRates(const std::vector<SharingJob>& jobs,
                                 double devices, const ShareWeights& weights);
 
-// Who asks for a part of something.
-struct Claim {
-  double weight = 1;  // above 0
-  double most = 0;
-};
-// What each gets: by weight, but no more than it can use; the others have the
-// rest.
-std::vector<double> PartsByWeight(double amount,
-                                  const std::vector<Claim>& claims);
-
 }  // namespace roundhouse
 
 #endif  // ROUNDHOUSE_SCHEDULER_FORECAST_SHARED_RATES_H_

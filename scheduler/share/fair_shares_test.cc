@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <map>
 #include <optional>
 #include <random>
@@ -10,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/number_from_environment.h"
 #include "gtest/gtest.h"
 
 namespace roundhouse {
@@ -310,10 +310,9 @@ class RandomHistory {
 };
 
 TEST(FairSharesTest, RandomHistories) {
-  const char* const count = std::getenv("ROUNDHOUSE_COUNT");
-  const int histories = count == nullptr ? 300 : std::atoi(count);
-  for (int seed = 1; seed <= histories; ++seed) {
-    RandomHistory history(static_cast<uint64_t>(seed));
+  const uint64_t histories = NumberFromEnvironment("ROUNDHOUSE_COUNT", 300);
+  for (uint64_t seed = 1; seed <= histories; ++seed) {
+    RandomHistory history(seed);
     ASSERT_LE(history.Run(), history.allowed()) << "seed " << seed;
   }
 }

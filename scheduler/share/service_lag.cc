@@ -1,10 +1,10 @@
 #include "scheduler/share/service_lag.h"
 
 #include <algorithm>
-#include <cstddef>
 #include <limits>
-#include <numeric>
 #include <set>
+
+#include "scheduler/share/parts_by_weight.h"
 
 namespace roundhouse {
 namespace {
@@ -12,27 +12,6 @@ namespace {
 constexpr double kAll = std::numeric_limits<double>::infinity();
 
 }  // namespace
-
-std::vector<double> FairParts(const std::vector<WeightedDemand>& demands,
-                              double total) {
-  std::vector<size_t> by_level(demands.size());
-  std::iota(by_level.begin(), by_level.end(), size_t{0});
-  std::sort(by_level.begin(), by_level.end(), [&](size_t a, size_t b) {
-    return demands[a].demand / demands[a].weight <
-           demands[b].demand / demands[b].weight;
-  });
-  double weights = 0;
-  for (const WeightedDemand& one : demands) weights += one.weight;
-  std::vector<double> parts(demands.size());
-  for (const size_t i : by_level) {
-    const WeightedDemand& one = demands[i];
-    parts[i] =
-        std::min(one.demand, total * std::min(1.0, one.weight / weights));
-    total = std::max(0.0, total - parts[i]);
-    weights -= one.weight;
-  }
-  return parts;
-}
 
 void ServiceLag::GoTo(int64_t interval) {
   newest_ = std::max(newest_, interval);
@@ -76,7 +55,7 @@ bool ServiceLag::Waited(const Use& use, const Interval& interval) {
 
 void ServiceLag::AddLags(const Interval& interval, const ShareWeights& weights,
                          std::map<std::string, double>& lags) {
-  std::vector<WeightedDemand> projects;
+  std::vector<Claim> projects;
   double total_ns = 0;
   for (const auto& [name, users] : interval.projects) {
     double had_ns = 0;
@@ -88,16 +67,16 @@ void ServiceLag::AddLags(const Interval& interval, const ShareWeights& weights,
     projects.push_back({weights.OfProject(name), waited ? kAll : had_ns});
     total_ns += had_ns;
   }
-  const std::vector<double> parts = FairParts(projects, total_ns);
+  const std::vector<double> parts = PartsByWeight(total_ns, projects);
   auto part = parts.begin();
   for (const auto& [name, users] : interval.projects) {
-    std::vector<WeightedDemand> demands;
+    std::vector<Claim> demands;
     for (const auto& [user, use] : users) {
       const auto had_ns = static_cast<double>(use.had_ns);
       demands.push_back(
           {weights.OfUser(user), Waited(use, interval) ? kAll : had_ns});
     }
-    const std::vector<double> fair_ns = FairParts(demands, *part++);
+    const std::vector<double> fair_ns = PartsByWeight(*part++, demands);
     auto fair = fair_ns.begin();
     for (const auto& [user, use] : users) {
       lags[user] += *fair++ - static_cast<double>(use.had_ns);

@@ -64,16 +64,6 @@ class ServiceLag {
   std::map<int64_t, Interval> intervals_;  // by number
 };
 
-struct WeightedDemand {
-  double weight = 1;  // above 0
-  double demand = 0;  // may be infinite
-};
-// What max-min fairness gives each of `total`: nobody gets more than he
-// demands, and who gets less gets as much for his weight as anybody.  In the
-// order of the demands, which sum to `total` at least.
-std::vector<double> FairParts(const std::vector<WeightedDemand>& demands,
-                              double total);
-
 }  // namespace roundhouse
 
 #endif  // ROUNDHOUSE_SCHEDULER_SHARE_SERVICE_LAG_H_

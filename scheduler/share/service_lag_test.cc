@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <limits>
 #include <map>
 #include <numeric>
@@ -12,7 +11,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/number_from_environment.h"
 #include "gtest/gtest.h"
+#include "scheduler/share/parts_by_weight.h"
 
 namespace roundhouse {
 namespace {
@@ -148,7 +149,7 @@ class Reference {
     std::set<Owner> owners;
   };
 
-  static std::vector<double> Parts(const std::vector<WeightedDemand>& demands,
+  static std::vector<double> Parts(const std::vector<Claim>& demands,
                                    double total) {
     double low = 0, high = 1e15;
     std::vector<double> parts(demands.size());
@@ -156,7 +157,7 @@ class Reference {
       const double level = (low + high) / 2;
       double sum = 0;
       for (size_t i = 0; i < demands.size(); ++i) {
-        parts[i] = std::min(demands[i].demand, level * demands[i].weight);
+        parts[i] = std::min(demands[i].most, level * demands[i].weight);
         sum += parts[i];
       }
       (sum < total ? low : high) = level;
@@ -182,7 +183,7 @@ class Reference {
         had[owner] += 0;
       }
     }
-    std::map<std::string, WeightedDemand> projects;
+    std::map<std::string, Claim> projects;
     double total = 0;
     const auto demand = [&](const Owner& owner) {
       return waits[owner] > 0 && waits[owner] * 2 >= looks ? kInfinite
@@ -191,15 +192,15 @@ class Reference {
     for (const auto& [owner, ns] : had) {
       total += ns;
       projects[owner.first].weight = weights.OfProject(owner.first);
-      projects[owner.first].demand += demand(owner);
+      projects[owner.first].most += demand(owner);
     }
-    std::vector<WeightedDemand> all;
+    std::vector<Claim> all;
     for (const auto& [name, one] : projects) all.push_back(one);
     const std::vector<double> parts = Parts(all, total);
     size_t p = 0;
     for (const auto& [name, one] : projects) {
       std::vector<Owner> owners;
-      std::vector<WeightedDemand> users;
+      std::vector<Claim> users;
       for (const auto& [owner, ns] : had) {
         if (owner.first != name) continue;
         owners.push_back(owner);
@@ -218,10 +219,9 @@ class Reference {
 };
 
 TEST(ServiceLagTest, RandomHistoriesAreAsTheDefinitionSays) {
-  const char* const count = std::getenv("ROUNDHOUSE_COUNT");
-  const int histories = count == nullptr ? 100 : std::atoi(count);
-  for (int seed = 1; seed <= histories; ++seed) {
-    std::mt19937_64 random(static_cast<uint64_t>(seed));
+  const uint64_t histories = NumberFromEnvironment("ROUNDHOUSE_COUNT", 100);
+  for (uint64_t seed = 1; seed <= histories; ++seed) {
+    std::mt19937_64 random(seed);
     const auto below = [&random](int n) {
       return static_cast<int>(random() % static_cast<uint64_t>(n));
     };

@@ -17,7 +17,7 @@ bool IsEnding(const ActiveJob& job) {
 ForecastJob ModelOf(const ActiveJob& job) {
   ForecastJob model{.owner = job.owner,
                     .priority = job.priority,
-                    .host_bytes = job.host_bytes};
+                    .host_bytes = job.rests ? 0 : job.host_bytes};
   if (job.waits) {
     model.most_devices = 0;
     model.place = ForecastJob::Place::kNone;

@@ -64,6 +64,7 @@ struct ActiveJob {
   Priority priority = Priority::kNormal;
   JobState state = JobState::kLoading;
   bool waits = false;  // with its memory, for the disk or for somebody
+  bool rests = false;  // it gives its memory to the first that needs it
   bool has_steps = false;
   uint64_t host_bytes = 0;    // that it gives back
   double loaded_seconds = 0;  // since it began to load
@@ -98,7 +99,7 @@ struct PoolSnapshot {
 
   uint64_t memory_limit_bytes = 0;
   uint64_t memory_used_bytes = 0;
-  // What one job can get.
+  // What one job can get, with that of jobs that rest.
   uint64_t memory_available_bytes = 0;
   bool memory_being_freed = false;
 

@@ -42,6 +42,12 @@ JobReason ReasonBefore(RunningJob::AfterPause after) {
                                                   : JobReason::kNone;
 }
 
+std::string StepText(const JobRunner& runner) {
+  if (!runner.stepping()) return "";
+  return runner.EndsItsStep() ? "; the step that it is in ends first"
+                              : "; the step that it is in is made again";
+}
+
 std::string RestText(const JobRunner& runner) {
   return absl::StrCat(
       "it keeps its memory and goes on where it is when it is resumed; should "
@@ -111,8 +117,9 @@ absl::StatusOr<JobRecord> KeptJobs::Rest(RunningJob& run) {
 }
 
 absl::StatusOr<JobRecord> KeptJobs::Spill(RunningJob& run,
-                                          const std::string& why,
+                                          const std::string& reason,
                                           RunningJob::AfterPause after) {
+  const std::string why = absl::StrCat(reason, StepText(run.runner()));
   ASSIGN_OR_RETURN(
       JobRecord changed,
       world_.transitions.Ask(run.id(), JobState::kPausing,

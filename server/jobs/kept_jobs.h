@@ -93,7 +93,7 @@ class KeptJobs {
 
  private:
   void ShowKept(RunningJob& run, JobReason reason);
-  absl::StatusOr<JobRecord> Spill(RunningJob& run, const std::string& why,
+  absl::StatusOr<JobRecord> Spill(RunningJob& run, const std::string& reason,
                                   RunningJob::AfterPause after);
   void GoOnIfRoom(RunningJob& run);
   std::vector<SpillCandidate> Candidates() const;

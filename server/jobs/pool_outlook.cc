@@ -126,14 +126,14 @@ std::optional<JobLength> PoolOutlook::LengthOf(
 // --- the snapshot ---
 
 ActiveJob PoolOutlook::Active(RunningJob& run) const {
-  const bool gives = run.runner().resting();
   return {.id = run.id(),
           .owner = run.owner(),
           .priority = run.priority(),
           .state = run.state(),
           .waits = run.held().has_value(),
+          .rests = run.runner().resting(),
           .has_steps = run.has_steps(),
-          .host_bytes = gives ? 0 : HostBytes(run),
+          .host_bytes = HostBytes(run),
           .loaded_seconds = run.age_seconds(),
           .length = LengthOf(run),
           .step_seconds = run.step_seconds(),

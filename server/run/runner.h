@@ -92,6 +92,11 @@ class JobRunner final : private StepBook::Owner,
   // Goes on where it was.  REQUIRES: resting().
   void EndRest();
   bool resting() const { return resting_; }
+  // What becomes of the step that it is in when it is paused now: one that
+  // updates weights ends, others are made again.  REQUIRES: stepping().
+  bool EndsItsStep() const {
+    return !book_.idle() && around_.dispatch.dispatcher().Updating(id());
+  }
   // The newest checkpoint; 0: none.
   int64_t saved_step() const {
     return std::max<int64_t>(saver_.saved_step(), 0);

@@ -8,7 +8,6 @@
 // A seed says where a damage is; the uids of the jobs there are never the same.
 #include <unistd.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -20,8 +19,8 @@
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/number_from_environment.h"
 #include "gtest/gtest.h"
 #include "server/store/store.h"
 
@@ -31,15 +30,6 @@ namespace {
 namespace fs = std::filesystem;
 using S = JobState;
 using Files = std::map<std::string, std::string>;  // name -> content
-
-int64_t FromEnvironment(const char* name, int64_t otherwise) {
-  const char* text = std::getenv(name);
-  int64_t value = otherwise;
-  if (text != nullptr && !absl::SimpleAtoi(text, &value)) {
-    ADD_FAILURE() << name << " is no number: " << text;
-  }
-  return value;
-}
 
 // Nothing here needs a disk that keeps what it is given.
 fs::path Scratch() {
@@ -180,8 +170,8 @@ std::string Damage(Files* files, std::mt19937_64* rng) {
 }
 
 TEST_F(DamageTest, IsNoticedOrChangesNothing) {
-  const int64_t count = FromEnvironment("ROUNDHOUSE_COUNT", 300);
-  const int64_t seed = FromEnvironment("ROUNDHOUSE_SEED", 1);
+  const int64_t count = NumberFromEnvironment("ROUNDHOUSE_COUNT", 300);
+  const int64_t seed = NumberFromEnvironment("ROUNDHOUSE_SEED", 1);
   std::vector<Image> images;
   for (const int jobs : {1, 3, 9, 30}) {
     for (const bool stopped : {false, true}) {

@@ -6,7 +6,6 @@
 //   ROUNDHOUSE_SEED   of the first run (default 1); run i has seed + i
 #include <unistd.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <iostream>
 #include <map>
@@ -16,8 +15,8 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/number_from_environment.h"
 #include "gtest/gtest.h"
 #include "server/store/power_cut_vfs.h"
 #include "server/store/store.h"
@@ -31,15 +30,6 @@ using S = JobState;
 constexpr int kCutsOfARun = 10;
 constexpr int64_t kMaxChanges = 400;
 constexpr int64_t kChangesOfAStart = 60;
-
-int64_t FromEnvironment(const char* name, int64_t otherwise) {
-  const char* text = std::getenv(name);
-  int64_t value = otherwise;
-  if (text != nullptr && !absl::SimpleAtoi(text, &value)) {
-    ADD_FAILURE() << name << " is no number: " << text;
-  }
-  return value;
-}
 
 // What the store has said of a job, and what it may have done beyond that.
 struct Known {
@@ -145,8 +135,8 @@ class PowerCutTest : public testing::Test {
 };
 
 TEST_F(PowerCutTest, NothingAcknowledgedIsLost) {
-  const int64_t cuts = FromEnvironment("ROUNDHOUSE_COUNT", 200);
-  const int64_t seed = FromEnvironment("ROUNDHOUSE_SEED", 1);
+  const int64_t cuts = NumberFromEnvironment("ROUNDHOUSE_COUNT", 200);
+  const int64_t seed = NumberFromEnvironment("ROUNDHOUSE_SEED", 1);
   int64_t starts_cut = 0, jobs = 0;
   for (int64_t cut = 0; cut < cuts && !HasFatalFailure(); ++cut) {
     if (cut % kCutsOfARun == 0) BeginRun(seed + cut / kCutsOfARun);

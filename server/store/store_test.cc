@@ -17,6 +17,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/number_from_environment.h"
 #include "gtest/gtest.h"
 #include "server/spec/spec_error.h"
 #include "server/store/store_schema.h"
@@ -573,13 +574,11 @@ std::string ReadAll(int fd) {
 }
 
 TEST_F(StoreTest, NothingAcknowledgedIsLostByKillNine) {
-  const char* const wanted = std::getenv("ROUNDHOUSE_COUNT");
-  const int rounds = wanted == nullptr ? 8 : std::atoi(wanted);
-  ASSERT_GT(rounds, 0);
+  const uint64_t rounds = NumberFromEnvironment("ROUNDHOUSE_COUNT", 8);
   std::mt19937_64 rng(7);
   std::map<std::string, std::string> acknowledged;
   size_t jobs = 0;
-  for (int round = 0; round < rounds; ++round) {
+  for (uint64_t round = 0; round < rounds; ++round) {
     if (round % 20 == 0) {  // A store that stays small enough to look at.
       fs::remove_all(dir_);
       fs::create_directory(dir_);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <functional>
 #include <map>
 #include <memory>
@@ -23,14 +22,6 @@
 namespace roundhouse::day {
 namespace {
 
-constexpr char kConfig[] =
-    R"({"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3",)"
-    R"( "head_dim": 8, "hidden_size": 16, "intermediate_size": 24,)"
-    R"( "max_position_embeddings": 64, "num_attention_heads": 2,)"
-    R"( "num_hidden_layers": 3, "num_key_value_heads": 1,)"
-    R"( "rms_norm_eps": 1e-06, "rope_theta": 1000000.0,)"
-    R"( "tie_word_embeddings": true, "vocab_size": $0})";
-
 // Layer 3 is the head.
 constexpr char kJob[] =
     "model_name_or_path: $0\nmodel_init: random\ndataset: d.jsonl\n"
@@ -47,12 +38,6 @@ constexpr int kVocabularies[] = {40, 13'000, 50'000};
 // Three steps are an epoch: no batch is shorter than others.
 constexpr int kSequences = 24;
 constexpr absl::Duration kMostAfterwards = absl::Hours(48);
-
-void WriteFile(const std::string& path, absl::string_view text) {
-  std::ofstream file(path);
-  file << text << std::flush;
-  ROUNDHOUSE_CHECK(file.good()) << path;
-}
 
 std::string NameOfProject(int project) {
   return absl::StrCat("project", project);
@@ -74,11 +59,8 @@ class Runner {
     options.sequences = kSequences;
     server_ = std::make_unique<sim::SimServer>(options);
     for (int i = 0; i < kDayModelCount; ++i) {
-      const std::string folder = options.root + "/data/" + kModels[i];
-      std::filesystem::create_directories(folder);
-      WriteFile(folder + "/config.json",
-                absl::Substitute(kConfig, kVocabularies[i]));
-      WriteFile(folder + "/tokenizer.json", "{}");
+      sim::WriteModel(absl::StrCat(options.root, "/data/", kModels[i]),
+                      kVocabularies[i]);
     }
     server_->Start();
     AddProjects();

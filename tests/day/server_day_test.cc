@@ -4,36 +4,20 @@
 #include "tests/day/server_day.h"
 
 #include <cstdint>
-#include <cstdlib>
 #include <filesystem>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "base/log.h"
+#include "base/number_from_environment.h"
 #include "gtest/gtest.h"
+#include "tests/sim/sim_server.h"
 
 namespace roundhouse::day {
 namespace {
 
-uint64_t Setting(const char* name, uint64_t otherwise) {
-  const char* const text = std::getenv(name);
-  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
-}
-
-// In memory where there is such a folder: nothing here depends on a disk.
-std::string NewRoot() {
-  for (const std::string& folder :
-       {std::string("/dev/shm"), testing::TempDir()}) {
-    std::string name = folder + "/roundhouse_day_XXXXXX";
-    if (mkdtemp(name.data()) != nullptr) return name;
-  }
-  ROUNDHOUSE_CHECK(false) << "no folder for a day";
-  return "";
-}
-
 ServerDay RunDay(const TeamDay& day, ServerDayOptions options) {
-  options.root = NewRoot();
+  options.root = sim::NewRoot();
   ServerDay ran = RunServerDay(day, options);
   std::filesystem::remove_all(options.root);
   return ran;
@@ -113,8 +97,8 @@ void CheckPromises(const TeamDay& day, const ServerDay& ran) {
 
 // With host memory for all, and with so little that jobs wait for it.
 TEST(ServerDayTest, PromisesHold) {
-  const uint64_t first = Setting("ROUNDHOUSE_SEED", 1);
-  const uint64_t count = Setting("ROUNDHOUSE_COUNT", 2);
+  const uint64_t first = NumberFromEnvironment("ROUNDHOUSE_SEED", 1);
+  const uint64_t count = NumberFromEnvironment("ROUNDHOUSE_COUNT", 2);
   for (uint64_t seed = first; seed < first + count; ++seed) {
     SCOPED_TRACE(absl::StrCat("ROUNDHOUSE_SEED=", seed));
     const TeamDay day = ShortDay(seed);

@@ -3,27 +3,22 @@
 
 #include "tests/sim/history.h"
 
-#include <cstdlib>
 #include <iostream>
 #include <string>
 
+#include "base/number_from_environment.h"
 #include "gtest/gtest.h"
 
 namespace roundhouse::sim {
 namespace {
-
-uint64_t Setting(const char* name, uint64_t otherwise) {
-  const char* const text = std::getenv(name);
-  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
-}
 
 constexpr uint64_t kParts = 4;  // that may run side by side
 
 class HistoryTest : public testing::TestWithParam<uint64_t> {};
 
 TEST_P(HistoryTest, PromisesHold) {
-  const uint64_t first = Setting("ROUNDHOUSE_SEED", 1);
-  const uint64_t end = first + Setting("ROUNDHOUSE_COUNT", 1000);
+  const uint64_t first = NumberFromEnvironment("ROUNDHOUSE_SEED", 1);
+  const uint64_t end = first + NumberFromEnvironment("ROUNDHOUSE_COUNT", 1000);
   History::Counts all;
   for (uint64_t seed = first + GetParam(); seed < end; seed += kParts) {
     History history(seed, NewRoot());

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/sim/sharing_test_fixture.h"
 
@@ -159,6 +160,8 @@ TEST_F(PausesTest, AnUrgentJobTakesTheMemoryOfTheOneThatWouldStartLast) {
   EXPECT_EQ(Job(4).state, JobState::kRunning);
   EXPECT_EQ(Job(1).state, JobState::kRunning) << Events(1);
   EXPECT_EQ(Job(2).state, JobState::kQueued) << Events(2);
+  EXPECT_THAT(Events(2), testing::ContainsRegex(
+                             "step that it is in (ends first|is made again)"));
   const int64_t step = Job(2).progress.step;
   EXPECT_GT(step, 0);
   for (const int64_t job : {3, 4}) Cancel(job).IgnoreError();

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/substitute.h"
 #include "base/clock.h"
 #include "base/files/durable_file.h"
 #include "base/files/sealed_json.h"
@@ -25,7 +26,7 @@ constexpr char kConfig[] =
     R"( "max_position_embeddings": 64, "num_attention_heads": 2,)"
     R"( "num_hidden_layers": 3, "num_key_value_heads": 1,)"
     R"( "rms_norm_eps": 1e-06, "rope_theta": 1000000.0,)"
-    R"( "tie_word_embeddings": true, "vocab_size": 40})";
+    R"( "tie_word_embeddings": true, "vocab_size": $0})";
 
 // In place of prepare.py: every dataset is the same one.
 constexpr char kHelper[] =
@@ -92,11 +93,10 @@ SimServer::~SimServer() {
 
 void SimServer::WriteInputs() const {
   const std::string& root = options_.root;
-  for (const char* folder : {"/data/m", "/state", "/prepared"}) {
+  for (const char* folder : {"/data", "/state", "/prepared"}) {
     std::filesystem::create_directories(root + folder);
   }
-  WriteFile(root + "/data/m/config.json", kConfig);
-  WriteFile(root + "/data/m/tokenizer.json", "{}");
+  WriteModel(root + "/data/m", 40);
   WriteFile(root + "/data/d.jsonl", "{\"text\": \"a\"}\n");
   WriteFile(root + "/helper", absl::StrReplaceAll(kHelper, {{"%ROOT%", root}}));
   WritePrepared(root + "/prepared", options_.sequences);
@@ -186,6 +186,12 @@ void SimServer::RunFor(absl::Duration time, const std::function<void()>& each) {
     if (next > end || now >= end) break;
   }
   Settle();
+}
+
+void WriteModel(const std::string& folder, int vocabulary) {
+  std::filesystem::create_directories(folder);
+  WriteFile(folder + "/config.json", absl::Substitute(kConfig, vocabulary));
+  WriteFile(folder + "/tokenizer.json", "{}");
 }
 
 std::string NewRoot() {

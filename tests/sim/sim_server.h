@@ -124,6 +124,9 @@ class SimServer {
   std::unique_ptr<Daemon> daemon_;
 };
 
+// A tiny model without weights, in a new folder.
+void WriteModel(const std::string& folder, int vocabulary);
+
 // A new folder for a server, in memory where there is such a place: nothing
 // here depends on a disk.
 std::string NewRoot();

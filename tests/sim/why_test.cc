@@ -2,33 +2,16 @@
 // ROUNDHOUSE_COUNT says how many of them, ROUNDHOUSE_SEED which is the first.
 
 #include <algorithm>
-#include <cstdlib>
 #include <iostream>
 #include <string>
 #include <vector>
 
-#include "base/log.h"
+#include "base/number_from_environment.h"
 #include "gtest/gtest.h"
 #include "tests/sim/queues.h"
 
 namespace roundhouse::sim {
 namespace {
-
-uint64_t Setting(const char* name, uint64_t otherwise) {
-  const char* const text = std::getenv(name);
-  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
-}
-
-// In memory where there is such a folder: nothing here depends on a disk.
-std::string NewRoot() {
-  for (const std::string& folder :
-       {std::string("/dev/shm"), testing::TempDir()}) {
-    std::string name = folder + "/roundhouse_why_XXXXXX";
-    if (mkdtemp(name.data()) != nullptr) return name;
-  }
-  ROUNDHOUSE_CHECK(false) << "no folder for a queue";
-  return "";
-}
 
 double Quantile(const std::vector<double>& sorted, double part) {
   return sorted[static_cast<size_t>(part *
@@ -36,8 +19,8 @@ double Quantile(const std::vector<double>& sorted, double part) {
 }
 
 TEST(WhyTest, AnswersAgreeWithWhatHappens) {
-  const uint64_t first = Setting("ROUNDHOUSE_SEED", 1);
-  const uint64_t end = first + Setting("ROUNDHOUSE_COUNT", 10);
+  const uint64_t first = NumberFromEnvironment("ROUNDHOUSE_SEED", 1);
+  const uint64_t end = first + NumberFromEnvironment("ROUNDHOUSE_COUNT", 10);
   Queues::Counts all;
   for (uint64_t seed = first; seed < end; ++seed) {
     Queues queues(seed, NewRoot());
