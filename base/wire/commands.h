@@ -116,7 +116,7 @@ struct RunSlot {
   SumPlace sums = SumPlace::kHost;
   double loss_scale = 0;
   // When slots of several jobs are ready, the device runs the one with the
-  // lowest turn.
+  // lowest turn (base/turns.h).
   uint64_t turn = 0;
   // For the causes of bubbles: the event that made the slot possible,
   // CLOCK_MONOTONIC (0: none is known), and what was waited for until then.

@@ -33,7 +33,18 @@ struct SlotStarted {
   int64_t received_ns = 0;  // the command's receipt
   int64_t time_ns = 0;
   bool fills_bubble = false;  // it overtook one that lacked its inputs
+  bool backfill = false;      // BackfillComputed says when it computes
   WaitTimes waits = {};       // since the device computed last
+};
+
+// A slot of a backfill job was computed, while no other could go on.  Such
+// times lie in the waits of the others, and in none of another's computations.
+struct BackfillComputed {
+  uint64_t slot = 0;
+  uint32_t index = 0;  // the micro-batch, as in MicroBatchDone
+  int64_t started_ns = 0;
+  int64_t ended_ns = 0;
+  bool fills_bubble = false;  // others had slots there
 };
 
 struct MicroBatchDone {

@@ -21,7 +21,7 @@
 
 namespace roundhouse::wire {
 
-inline constexpr uint32_t kWireVersion = 1;
+inline constexpr uint32_t kWireVersion = 2;
 inline constexpr uint64_t kArenaMagic = 0x31414e4552414852;  // "RHARENA1"
 inline constexpr uint32_t kLayoutMagic = 0x544c4852;         // "RHLT"
 

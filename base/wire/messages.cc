@@ -204,7 +204,17 @@ void Walk(C& c, SlotStarted& m) {
   c.Plain("received_ns", m.received_ns);
   c.Plain("time_ns", m.time_ns);
   c.Flag("fills_bubble", m.fills_bubble);
+  c.Flag("backfill", m.backfill);
   c.Plain("waits", m.waits);
+}
+
+template <typename C>
+void Walk(C& c, BackfillComputed& m) {
+  c.Plain("slot", m.slot);
+  c.Plain("index", m.index);
+  c.Plain("started_ns", m.started_ns);
+  c.Plain("ended_ns", m.ended_ns);
+  c.Flag("fills_bubble", m.fills_bubble);
 }
 
 template <typename C>

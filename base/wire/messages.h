@@ -2,14 +2,13 @@
 // one datagram each on a Unix SOCK_SEQPACKET.  Tensors never cross it.
 //
 //   daemon -> device  ConfigureJob ReleaseJob RunSlot RunSample Withdraw
-//   SetTurn
-//                     Stop JoinPeers LeavePeers PeerSums
+//                     SetTurn Stop JoinPeers LeavePeers PeerSums
 //   daemon -> host    ConfigureJob ReleaseJob HostOp Stop
 //   daemon -> files   FileOp MergeRows Stop
-//   worker -> daemon  Hello JobConfigured SlotStarted MicroBatchDone SumsHeld
-//                     SliceDown SumsDown SlotDone Withdrawn SampleDone
-//                     HostOpDone FileOpDone Failed Heartbeat PeersInvited
-//                     PeersJoined PeersLeft
+//   worker -> daemon  Hello JobConfigured SlotStarted MicroBatchDone
+//                     BackfillComputed SumsHeld SliceDown SumsDown SlotDone
+//                     Withdrawn SampleDone HostOpDone FileOpDone Failed
+//                     Heartbeat PeersInvited PeersJoined PeersLeft
 //
 // Every message carries an attempt: the number the daemon gave this execution
 // of a command; it rises with every command to a worker, a replay has a new
@@ -44,7 +43,7 @@ using Body =
                  SlotDone, Withdrawn, HostOpDone, FileOpDone, Failed, Heartbeat,
                  RunSample, SampleDone, MergeRows, SumsDown, JoinPeers,
                  LeavePeers, PeerSums, PeersInvited, PeersJoined, PeersLeft,
-                 SumsHeld, SliceDown, SetTurn>;
+                 SumsHeld, SliceDown, SetTurn, BackfillComputed>;
 
 struct Message {
   uint64_t attempt = 0;

@@ -86,6 +86,23 @@ TEST(MessagesTest, WaitsComeBackWhole) {
   EXPECT_EQ(also.waits, done.waits);
 }
 
+TEST(MessagesTest, WhatWasComputedOfABackfillSlotComesBackWhole) {
+  SlotStarted started{.slot = 3};
+  EXPECT_FALSE(
+      std::get<SlotStarted>(Decode(*Encode({6, started}))->body).backfill);
+  started.backfill = true;
+  EXPECT_TRUE(
+      std::get<SlotStarted>(Decode(*Encode({6, started}))->body).backfill);
+  const auto sent = Decode(*Encode({6, BackfillComputed{1, 2, 3, 4, true}}));
+  ASSERT_TRUE(sent.ok()) << sent.status();
+  const auto& back = std::get<BackfillComputed>(sent->body);
+  EXPECT_EQ(back.slot, 1u);
+  EXPECT_EQ(back.index, 2u);
+  EXPECT_EQ(back.started_ns, 3);
+  EXPECT_EQ(back.ended_ns, 4);
+  EXPECT_TRUE(back.fills_bubble);
+}
+
 TEST(MessagesTest, CopiesComeBackWhole) {
   RunSlot slot = ExampleSlot();
   slot.trace = true;
@@ -246,7 +263,8 @@ TEST(MessagesTest, EveryTypeKeepsItsTag) {
                          PeersLeft{14, "why"},
                          SumsHeld{1, {3, 4}},
                          SliceDown{1, 2, 3, true, 4},
-                         SetTurn{15, 16}};
+                         SetTurn{15, 16},
+                         BackfillComputed{17, 18, 19, 20, true}};
   static_assert(std::size(bodies) == std::variant_size_v<Body>);
   for (const Body& body : bodies) {
     const auto datagram = Encode({1, body});
@@ -280,7 +298,7 @@ TEST(MessagesTest, OtherVersionIsNamed) {
   std::string datagram = *Encode({1, Stop{}});
   datagram[4] = 9;
   EXPECT_EQ(Decode(datagram).status().message(),
-            "message: wire version 9, this build speaks 1");
+            "message: wire version 9, this build speaks 2");
 }
 
 TEST(MessagesTest, UnknownEnumValueIsAnError) {

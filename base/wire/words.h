@@ -24,7 +24,7 @@ namespace roundhouse::wire {
 
 // At most this many slots are with one device worker at a time (running,
 // prefetched, and room for withdrawals on their way).
-inline constexpr int kMaxDispatchedSlots = 6;
+inline constexpr int kMaxDispatchedSlots = 9;
 // Device workers, the host worker and the files worker.
 inline constexpr int kMaxWorkers = 64;
 
@@ -42,7 +42,7 @@ struct alignas(64) Doorbell {
   // the daemon wants that attempt back.
   std::atomic<uint64_t> cancel[kMaxDispatchedSlots];
 };
-static_assert(sizeof(Doorbell) == 64);
+static_assert(sizeof(Doorbell) == 128);
 
 struct DoorbellTable {
   Doorbell bell[kMaxWorkers];

@@ -14,11 +14,6 @@
 
 namespace roundhouse {
 
-// Added to the turns of normal and of backfill jobs: more than any job is ever
-// served.
-inline constexpr uint64_t kNormalTurn = uint64_t{1} << 61;
-inline constexpr uint64_t kBackfillTurn = uint64_t{1} << 62;
-
 struct SlotPlace {
   uint64_t step_number = 0;  // of BeginStep calls, from 0
   int round = 0;             // of the step
@@ -37,7 +32,7 @@ struct RunSlotAction {
   LayerRange layers;
   IndexRange micro_batches;  // of the round
   // When slots of several jobs are ready, the device takes the one with the
-  // lowest turn.
+  // lowest turn (base/turns.h).
   uint64_t turn = 0;
   // Units (JobShape::head_share() among them) whose contribution an earlier
   // attempt left (ContributionDown): they may be under reduction, and are not

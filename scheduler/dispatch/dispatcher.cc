@@ -7,6 +7,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "base/log.h"
+#include "base/turns.h"
 
 namespace roundhouse {
 namespace {
@@ -280,12 +281,6 @@ void Dispatcher::PumpHostOps() {
 }
 
 bool Dispatcher::SendOneSlot() {
-  const bool normal_jobs =
-      std::any_of(jobs_.begin(), jobs_.end(), [](const auto& entry) {
-        const Job& job = entry.second;
-        return job.job_class != JobClass::kBackfill && !job.steps.Idle() &&
-               !job.steps.holds_slots();
-      });
   for (FairShares& shares : shares_) shares.NoteOut();
   std::optional<SentWork::SentSlot> first;
   DeviceId to{};
@@ -295,7 +290,7 @@ bool Dispatcher::SendOneSlot() {
     next->job_class = job.job_class;
     next->ns = next->cost.amount;
     if (next->cost.guessed) next->ns *= job.placing_ns.value_or(kGuessNs);
-    const auto device = sent_.Place(*next, normal_jobs);
+    const auto device = sent_.Place(*next);
     if (!device.has_value()) continue;
     next->share = SharesOf(job.job_class).TurnOf(id);
     if (first.has_value() && !GoesBefore(*next, *first)) continue;

@@ -36,10 +36,10 @@
 // those that it has: the next one that it computes is one of theirs, if what it
 // reads is there.  Backfill jobs come after all others.  Each class shares
 // likewise; what backfill jobs have on a device does not count when slots of
-// others are placed. Their workers must compute such a slot only while no other
-// can go on, and give the device back wherever it waits, a layer at most later:
-// it would hold its device for slots behind it.  Today's workers do not know
-// the class, so the daemon has no such jobs; the simulator has.
+// others are placed, and takes none of their room.  Workers compute such a slot
+// only while no other can go on, and give the device back a layer later at most
+// (worker/board/compute_turns.h).  So it may be under way for long, and is
+// withdrawn as one that did not start.
 //
 // Slots are sent before their inputs exist: workers wait on words
 // (base/wire/words.h), and begin a slot of one job before an older one of

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/turns.h"
 
 namespace roundhouse {
 namespace {
@@ -228,7 +229,8 @@ bool JobSteps::SlotWithdrawn(SlotId id) {
 bool JobSteps::SlotStarted(SlotId id) {
   Slot* const slot = Find(id);
   if (slot == nullptr || slot->state != Slot::State::kOut) return false;
-  slot->started = true;
+  // A backfill slot may stand still for long.
+  slot->started = !IsBackfillTurn(slot->turn);
   return true;
 }
 

@@ -120,7 +120,6 @@ class JobSteps {
   void HoldUpdatesAfter(std::optional<uint64_t> step_number);
   void HoldSlots(StartedSlots started);
   void ReleaseSlots();
-  bool holds_slots() const { return slots_held_; }
   void Abandon();
   bool Updating() const;
   bool Idle() const { return steps_.empty(); }

@@ -37,6 +37,7 @@ double WorkLeft(const std::vector<SentWork::SentSlot>& slots, int job_class) {
 SentWork::SentWork(const DispatcherOptions& options) : options_(options) {
   ROUNDHOUSE_CHECK(options.max_job_slots >= 1 &&
                    options.max_device_slots >= options.max_job_slots &&
+                   options.max_backfill_slots >= 1 &&
                    options.max_host_ops >= 1);
 }
 
@@ -101,31 +102,34 @@ bool SentWork::HasPartBefore(const Device& device, const SentSlot& slot) {
   return last != device.last_parts.end() && last->second == slot.first_part;
 }
 
-bool SentWork::Full(const Device& device, const SentSlot& slot,
-                    bool give_way) const {
+bool SentWork::Full(const Device& device, const SentSlot& slot) const {
   const auto count = [&device](const auto& of) {
     return static_cast<int>(
         std::count_if(device.slots.begin(), device.slots.end(), of));
   };
-  const int all = static_cast<int>(device.slots.size());
-  const int urgent = count(
-      [](const SentSlot& sent) { return sent.job_class == JobClass::kUrgent; });
-  const int most = options_.max_device_slots + options_.more_urgent_slots;
-  // Each leave room for one of the others.
-  const bool room = slot.job_class == JobClass::kUrgent
-                        ? urgent < most - 1
-                        : all - urgent < options_.max_device_slots;
-  if (!room || all >= most || count([&slot](const SentSlot& sent) {
-                                return sent.job == slot.job;
-                              }) >= options_.max_job_slots) {
+  const auto of_class = [&count](JobClass job_class) {
+    return count([job_class](const SentSlot& sent) {
+      return sent.job_class == job_class;
+    });
+  };
+  if (count([&slot](const SentSlot& sent) { return sent.job == slot.job; }) >=
+      options_.max_job_slots) {
     return true;
   }
-  if (slot.job_class != JobClass::kBackfill || !give_way) return false;
-  const int backfill = count([](const SentSlot& sent) {
-    return sent.job_class == JobClass::kBackfill;
-  });
-  return backfill >=
-         std::max(1, options_.max_device_slots - options_.max_job_slots);
+  const int urgent = of_class(JobClass::kUrgent);
+  const int normal = of_class(JobClass::kNormal);
+  const int backfill = of_class(JobClass::kBackfill);
+  const int most = options_.max_device_slots + options_.more_urgent_slots;
+  if (slot.job_class == JobClass::kBackfill) {
+    // Some that were backfill may be of another class by now.
+    return backfill >= options_.max_backfill_slots ||
+           urgent + normal + backfill >= most + options_.max_backfill_slots;
+  }
+  if (urgent + normal >= most) return true;
+  // Each leave room for one of the others.
+  return slot.job_class == JobClass::kUrgent
+             ? urgent >= most - 1
+             : normal >= options_.max_device_slots;
 }
 
 // Where some differ, devices of about one speed have one, of all their times
@@ -167,8 +171,7 @@ void SentWork::MeasureSpeeds() {
   }
 }
 
-std::optional<DeviceId> SentWork::Place(const SentSlot& slot,
-                                        bool give_way) const {
+std::optional<DeviceId> SentWork::Place(const SentSlot& slot) const {
   const int job_class = Index(slot.job_class);
   using Rank = std::tuple<bool, bool, double, double, uint64_t>;
   std::optional<std::pair<Rank, DeviceId>> best;
@@ -181,7 +184,7 @@ std::optional<DeviceId> SentWork::Place(const SentSlot& slot,
                        slot.wide ? 0 : state.last_sent};
     if (!best.has_value() || rank < best->first) best = {rank, device};
   }
-  if (!best.has_value() || Full(devices_.at(best->second), slot, give_way)) {
+  if (!best.has_value() || Full(devices_.at(best->second), slot)) {
     return std::nullopt;
   }
   return best->second;

@@ -25,12 +25,15 @@ struct DispatcherOptions {
   // Slots of one job per device: one whose results go down, one that runs, one
   // whose weights go up.
   int max_job_slots = 3;
-  // Slots of jobs that are not urgent per device, and what all may have beyond
-  // that: whatever the others have there, an urgent slot has room, and the last
-  // one is left to the others. A worker takes kMaxDispatchedSlots
-  // (base/wire/words.h).
+  // Slots of normal jobs per device, and what these and urgent jobs may have
+  // beyond that: whatever the others have there, an urgent slot has room, and
+  // the last one is left to the others.
   int max_device_slots = 4;
   int more_urgent_slots = 2;
+  // Slots of backfill jobs per device, beside all those: one that waits for the
+  // device takes nobody's place.  A worker takes kMaxDispatchedSlots of all
+  // (base/wire/words.h).
+  int max_backfill_slots = 3;
   int max_host_ops = 4;  // of all jobs, sent and not yet done
 };
 
@@ -100,9 +103,8 @@ class SentWork {
   // that was sent a slot longest ago, which for equal slots and devices is the
   // ring of RoundPipe, and for parts of a wide slot the first.  For a slot
   // devices have nothing of later classes.  None: no device is up, or that one
-  // has as many slots as it may; backfill slots that `give_way` leave the room
-  // that a normal job may need.
-  std::optional<DeviceId> Place(const SentSlot& slot, bool give_way) const;
+  // has as many slots as it may.
+  std::optional<DeviceId> Place(const SentSlot& slot) const;
   void Add(DeviceId device, const SentSlot& slot);
   // The job's slots of later classes are of this one now, with these turns.
   std::vector<SentSlot> PutForward(JobId job, JobClass to,
@@ -162,7 +164,7 @@ class SentWork {
   };
 
   static bool HasPartBefore(const Device& device, const SentSlot& slot);
-  bool Full(const Device& device, const SentSlot& slot, bool give_way) const;
+  bool Full(const Device& device, const SentSlot& slot) const;
   void MeasureSpeeds();
   double FreeNs(const Device& device, int job_class) const {
     return std::max(device.free_ns[job_class], now_ns_[job_class]);

@@ -1,9 +1,11 @@
 #include "scheduler/dispatch/test_world.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 #include <variant>
 
+#include "base/turns.h"
 #include "gtest/gtest.h"
 
 namespace roundhouse {
@@ -169,6 +171,7 @@ void World::HoldAfter(std::optional<uint64_t> step) {
 }
 
 void World::SetClass(JobId job, JobClass job_class) {
+  class_was_set_ = true;
   dispatcher_.SetClass(job, job_class);
   Take();
 }
@@ -205,12 +208,23 @@ void World::Execute(const RunSlotAction& action) {
   queue.push_back(action);
   sent.push_back(action);
   EXPECT_EQ(leaving_.count(action.device), 0u);
-  EXPECT_LE(queue.size(), 6u);
-  EXPECT_LE(std::count_if(queue.begin(), queue.end(),
-                          [](const RunSlotAction& slot) {
-                            return slot.turn >= kNormalTurn;
-                          }),
-            4);
+  EXPECT_LE(queue.size(), 9u);
+  const auto count = [&queue](uint64_t begin, uint64_t end) {
+    return std::count_if(queue.begin(), queue.end(),
+                         [&](const RunSlotAction& slot) {
+                           return slot.turn >= begin && slot.turn < end;
+                         });
+  };
+  if (class_was_set_) {
+    // What a device has goes along.
+  } else if (IsBackfillTurn(action.turn)) {
+    EXPECT_LE(count(kBackfillTurn, std::numeric_limits<uint64_t>::max()), 3);
+  } else {
+    EXPECT_LE(count(0, kBackfillTurn), 6);
+    if (action.turn >= kNormalTurn) {
+      EXPECT_LE(count(kNormalTurn, kBackfillTurn), 4);
+    }
+  }
   EXPECT_LE(std::count_if(queue.begin(), queue.end(),
                           [&](const RunSlotAction& slot) {
                             return slot.job == action.job;
@@ -349,7 +363,7 @@ void World::AddDeviceEvents(size_t d, Events& events) {
     const RunSlotAction& slot = queue[i];
     const IndexRange first = {slot.micro_batches.begin,
                               slot.micro_batches.begin + 1};
-    const bool backfill = slot.turn >= kBackfillTurn;
+    const bool backfill = IsBackfillTurn(slot.turn);
     const bool may_wait = !backfill && std::exchange(oldest, false);
     if (older.insert(slot.job).second &&
         InputsReady(slot, may_wait ? first : slot.micro_batches)) {
@@ -361,9 +375,9 @@ void World::AddDeviceEvents(size_t d, Events& events) {
 void World::Compute(size_t device, size_t index) {
   computing_[device] = index;
   if (random_() % 4 == 0) return;  // the news of it comes late
-  const SlotId slot = queues_[device][index].slot;
-  started_.insert(slot);
-  dispatcher_.SlotStarted(slot);
+  const RunSlotAction& slot = queues_[device][index];
+  if (!IsBackfillTurn(slot.turn)) started_.insert(slot.slot);
+  dispatcher_.SlotStarted(slot.slot);
 }
 
 void World::Contribute(const RunSlotAction& slot, int unit) {

@@ -65,12 +65,8 @@ DispatcherOptions DispatcherFeed::OptionsFor(const std::vector<FedJob>& jobs) {
     options.max_job_slots =
         std::max(options.max_job_slots, 2 + job.plan->look_ahead);
   }
-  // A backfill job adds two: one that runs and one whose weights go up.
-  const bool backfill = std::any_of(
-      jobs.begin(), jobs.end(),
-      [](const FedJob& job) { return job.job_class == JobClass::kBackfill; });
-  options.max_device_slots = std::max(
-      options.max_device_slots, options.max_job_slots + (backfill ? 2 : 0));
+  options.max_device_slots =
+      std::max(options.max_device_slots, options.max_job_slots);
   return options;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 namespace roundhouse {
 namespace {
@@ -113,10 +114,14 @@ void DeviceLedger::Started(int64_t at_ns, const wire::WaitTimes& waits,
 
 void DeviceLedger::Computed(int64_t at_ns, const wire::WaitTimes& waits) {
   const int64_t span = Advance(at_ns);
-  const wire::WaitTimes known = Cut(waits, span);
-  const int64_t waited = Sum(known);
-  AccountComputing(span - waited);
-  total_.bubble_ns += waited;
+  const int64_t unused = Sum(Cut(waits, span));
+  const int64_t filled =
+      std::min(unused, std::exchange(backfilled_ns_, int64_t{0}));
+  const wire::WaitTimes known = Cut(waits, unused - filled);
+  AccountComputing(span - unused);
+  total_.compute_ns += filled;
+  total_.filled_bubble_ns += filled;
+  total_.bubble_ns += unused - filled;
   for (int c = 0; c < wire::kWaitCauses; ++c) {
     total_.bubble_causes_ns[c] += known[c];
   }
@@ -127,9 +132,24 @@ void DeviceLedger::Ended(int64_t at_ns, const wire::WaitTimes& waits) {
   computing_ = fills_bubble_ = false;
 }
 
+// A slot that is computed says later what it waited for.
+void DeviceLedger::Backfilled(int64_t began_ns, int64_t ended_ns,
+                              bool fills_bubble) {
+  if (computing_) {
+    backfilled_ns_ +=
+        std::max<int64_t>(0, ended_ns - std::max(began_ns, accounted_ns_));
+    return;
+  }
+  AccountWaiting(began_ns);
+  const int64_t ns = Advance(ended_ns);
+  total_.compute_ns += ns;
+  if (fills_bubble) total_.filled_bubble_ns += ns;
+}
+
 void DeviceLedger::GaveUp(int64_t now_ns) {
   if (computing_) AccountComputing(Advance(now_ns));
   computing_ = fills_bubble_ = false;
+  backfilled_ns_ = 0;
 }
 
 void DeviceLedger::PassTime(int64_t now_ns) {

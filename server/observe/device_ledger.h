@@ -46,6 +46,8 @@ class DeviceLedger {
   void Computed(int64_t at_ns, const wire::WaitTimes& waits);
   // The same, and is over.
   void Ended(int64_t at_ns, const wire::WaitTimes& waits);
+  // A backfill slot was computed meanwhile, or between two slots.
+  void Backfilled(int64_t began_ns, int64_t ended_ns, bool fills_bubble);
   // What it was computing, if anything, was given up or died with its worker.
   void GaveUp(int64_t now_ns);
 
@@ -79,7 +81,8 @@ class DeviceLedger {
   bool fenced_ = false;
   bool computing_ = false;
   bool fills_bubble_ = false;
-  int64_t uncaused_ns_ = 0;  // of the bubble time: what for is not known yet
+  int64_t uncaused_ns_ = 0;    // of the bubble time: what for is not known yet
+  int64_t backfilled_ns_ = 0;  // in waits of the slot that is computed
   DeviceTimes total_;
   DeviceTimes taken_;
   std::deque<Sample> samples_;  // one a TakeNew, at most kMaxSamples

@@ -32,6 +32,25 @@ WaitTimes Waits(WaitCause cause, int64_t ns) {
   return waits;
 }
 
+TEST(DeviceLedgerTest, WhatBackfillSlotsFillIsNoBubble) {
+  DeviceLedger ledger(0);
+  ledger.SetBusy(true, 0);
+  ledger.Backfilled(10, 40, true);   // before the first slot
+  ledger.Backfilled(40, 50, false);  // nobody else was there
+  ledger.Started(60, Waits(WaitCause::kData, 60), false);
+  EXPECT_EQ(ledger.total().compute_ns, 40);
+  EXPECT_EQ(ledger.total().filled_bubble_ns, 30);
+  EXPECT_EQ(Of(ledger.total(), WaitCause::kData), 20);
+  ledger.Backfilled(70, 90, true);  // in a wait of the slot
+  ledger.Computed(100, Waits(WaitCause::kOptimizer, 25));
+  EXPECT_EQ(ledger.total().compute_ns, 40 + 15 + 20);
+  EXPECT_EQ(ledger.total().filled_bubble_ns, 50);
+  EXPECT_EQ(Of(ledger.total(), WaitCause::kOptimizer), 5);
+  ledger.Ended(110, {});
+  EXPECT_EQ(Causes(ledger.total()), ledger.total().bubble_ns);
+  EXPECT_EQ(Sum(ledger.total()), 110);
+}
+
 TEST(DeviceLedgerTest, TimeWithoutAJobIsIdle) {
   DeviceLedger ledger(100);
   EXPECT_EQ(ledger.TakeNew(150).idle_ns, 50);

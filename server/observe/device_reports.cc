@@ -68,6 +68,7 @@ DeviceReports::DeviceReports(const WorkerPool& pool, ServerMetrics& metrics,
     histories_.emplace_back(MonotonicNs());
     sent_.emplace_back();
     computing_.push_back(0);
+    backfill_.emplace_back();
     links_.emplace_back();
     memory_peak_bytes_.push_back(0);
     jobs_.emplace_back();
@@ -108,6 +109,8 @@ void DeviceReports::OnMessage(DeviceId device, const wire::Message& message) {
     OnSlotStarted(device, message.attempt, *started);
   } else if (const auto* done = std::get_if<wire::MicroBatchDone>(&body)) {
     OnMicroBatchDone(device, *done);
+  } else if (const auto* part = std::get_if<wire::BackfillComputed>(&body)) {
+    OnBackfillComputed(device, message.attempt, *part);
   } else if (const auto* sample = std::get_if<wire::SampleDone>(&body)) {
     OnSampleDone(device, *sample);
   } else if (std::holds_alternative<wire::Withdrawn>(body) ||
@@ -118,8 +121,12 @@ void DeviceReports::OnMessage(DeviceId device, const wire::Message& message) {
 
 void DeviceReports::OnSlotStarted(DeviceId device, uint64_t attempt,
                                   const wire::SlotStarted& started) {
-  computing_[Number(device)] = attempt;
   const auto slot = sent_[Number(device)].extract(attempt);
+  if (started.backfill) {
+    backfill_[Number(device)] = {attempt, slot ? slot.mapped() : SlotFacts()};
+    return;
+  }
+  computing_[Number(device)] = attempt;
   histories_[Number(device)].Started(slot ? slot.mapped() : SlotFacts(),
                                      started.time_ns, SumOf(started.waits));
   ledgers_[Number(device)].Started(started.time_ns, started.waits,
@@ -138,6 +145,17 @@ void DeviceReports::OnMicroBatchDone(DeviceId device,
     ledger.Computed(done.time_ns, done.waits);
     history.Computed(done.time_ns, waited_ns);
   }
+}
+
+void DeviceReports::OnBackfillComputed(DeviceId device, uint64_t attempt,
+                                       const wire::BackfillComputed& part) {
+  ledgers_[Number(device)].Backfilled(part.started_ns, part.ended_ns,
+                                      part.fills_bubble);
+  Backfill& backfill = backfill_[Number(device)];
+  if (backfill.attempt != attempt) return;
+  histories_[Number(device)].Backfilled(backfill.facts, part.started_ns,
+                                        part.ended_ns, !backfill.told);
+  backfill.told = true;
 }
 
 void DeviceReports::OnGivenUp(DeviceId device, uint64_t attempt) {

@@ -48,6 +48,8 @@ class DeviceReports {
   void OnSlotStarted(DeviceId device, uint64_t attempt,
                      const wire::SlotStarted& started);
   void OnMicroBatchDone(DeviceId device, const wire::MicroBatchDone& done);
+  void OnBackfillComputed(DeviceId device, uint64_t attempt,
+                          const wire::BackfillComputed& computed);
   // Withdrawn, or failed.
   void OnGivenUp(DeviceId device, uint64_t attempt);
   void OnWorkerUp(DeviceId device);
@@ -108,6 +110,13 @@ class DeviceReports {
   std::vector<DeviceLedger> ledgers_;
   std::vector<SlotHistory> histories_;
   std::vector<std::map<uint64_t, SlotFacts>> sent_;  // by attempt; not begun
+  // The newest slot of each that is computed in waits of the others.
+  struct Backfill {
+    uint64_t attempt = 0;
+    SlotFacts facts;
+    bool told = false;  // a part of it
+  };
+  std::vector<Backfill> backfill_;
   std::vector<uint64_t> computing_;  // attempts, of the slot started last
   std::vector<LinkUse> links_;
   // By job: its compute nanoseconds, those of long ago worth less.

@@ -7,7 +7,7 @@ namespace roundhouse {
 namespace {
 
 void Append(const SlotBlock& next, SlotBlock& block) {
-  block.ended_ns = next.ended_ns;
+  block.ended_ns = std::max(block.ended_ns, next.ended_ns);
   block.compute_ns += next.compute_ns;
   block.slots += next.slots;
   block.passes |= next.passes;
@@ -17,20 +17,24 @@ void Append(const SlotBlock& next, SlotBlock& block) {
   block.layers.last = std::max(block.layers.last, next.layers.last);
 }
 
+SlotBlock BlockOf(const SlotFacts& facts, int64_t at_ns) {
+  return {.job = facts.job,
+          .started_ns = at_ns,
+          .ended_ns = at_ns,
+          .slots = 1,
+          .passes = PassBit(facts.kind),
+          .first_step = facts.step,
+          .last_step = facts.step,
+          .layers = facts.layers};
+}
+
 }  // namespace
 
 void SlotHistory::Started(const SlotFacts& facts, int64_t at_ns,
                           int64_t waited_ns) {
   // The one before was given up on the way: it computed until this wait began.
   GaveUp(at_ns - waited_ns);
-  open_ = SlotBlock{.job = facts.job,
-                    .started_ns = at_ns,
-                    .ended_ns = at_ns,
-                    .slots = 1,
-                    .passes = PassBit(facts.kind),
-                    .first_step = facts.step,
-                    .last_step = facts.step,
-                    .layers = facts.layers};
+  open_ = BlockOf(facts, at_ns);
   told_ns_ = at_ns;
 }
 
@@ -43,7 +47,18 @@ void SlotHistory::Computed(int64_t at_ns, int64_t waited_ns) {
 
 void SlotHistory::Ended(int64_t at_ns, int64_t waited_ns) {
   Computed(at_ns, waited_ns);
-  if (open_.has_value()) Close(told_ns_);
+  if (!open_.has_value()) return;
+  open_->ended_ns = told_ns_;
+  Keep(*std::exchange(open_, std::nullopt));
+}
+
+void SlotHistory::Backfilled(const SlotFacts& facts, int64_t began_ns,
+                             int64_t ended_ns, bool first) {
+  SlotBlock block = BlockOf(facts, began_ns);
+  block.ended_ns = std::max(began_ns, ended_ns);
+  block.compute_ns = block.ended_ns - began_ns;
+  block.slots = first ? 1 : 0;
+  Keep(std::move(block));
 }
 
 void SlotHistory::GaveUp(int64_t now_ns) { Ended(now_ns, 0); }
@@ -61,14 +76,13 @@ SlotBlock* SlotHistory::BlockFor(const SlotBlock& slot) {
   return nullptr;
 }
 
-void SlotHistory::Close(int64_t ended_ns) {
-  open_->ended_ns = ended_ns;
-  if (SlotBlock* const block = BlockFor(*open_)) {
-    Append(*open_, *block);
+void SlotHistory::Keep(SlotBlock block) {
+  const int64_t ended_ns = block.ended_ns;
+  if (SlotBlock* const other = BlockFor(block)) {
+    Append(block, *other);
   } else {
-    blocks_.push_back(*std::move(open_));
+    blocks_.push_back(std::move(block));
   }
-  open_.reset();
   Forget(ended_ns - kSlotWindowNs);
 }
 
@@ -93,6 +107,11 @@ std::vector<SlotBlock> SlotHistory::Recent(int64_t now_ns) const {
     open.ended_ns = std::max(now_ns, told_ns_);
     open.compute_ns += open.ended_ns - told_ns_;
   }
+  // One that was computed in a wait of another ended before that one.
+  std::stable_sort(recent.begin(), recent.end(),
+                   [](const SlotBlock& a, const SlotBlock& b) {
+                     return a.started_ns < b.started_ns;
+                   });
   return recent;
 }
 

@@ -65,6 +65,10 @@ class SlotHistory {
   void Computed(int64_t at_ns, int64_t waited_ns);
   // The same, and is over.
   void Ended(int64_t at_ns, int64_t waited_ns);
+  // Of a backfill slot a part was computed, in a wait of the others; `first`:
+  // none was before.
+  void Backfilled(const SlotFacts& facts, int64_t began_ns, int64_t ended_ns,
+                  bool first);
   // What it was computing, if anything, was given up or died with its worker.
   void GaveUp(int64_t now_ns);
 
@@ -76,7 +80,7 @@ class SlotHistory {
 
  private:
   SlotBlock* BlockFor(const SlotBlock& slot);
-  void Close(int64_t ended_ns);
+  void Keep(SlotBlock block);
   void Forget(int64_t before_ns);
 
   int64_t since_ns_;

@@ -39,6 +39,23 @@ TEST(SlotHistoryTest, SlotsAndTheGapsBetweenThem) {
   EXPECT_EQ(blocks[1].started_ns, 450 * kMs);
 }
 
+TEST(SlotHistoryTest, PartsOfABackfillSlotLieInWaitsOfAnother) {
+  SlotHistory history(0);
+  history.Started(Slot("job-1"), 0, 0);
+  history.Backfilled(Slot("job-2", 3), 10 * kMs, 20 * kMs, true);
+  history.Backfilled(Slot("job-2", 3), 30 * kMs, 35 * kMs, false);
+  history.Ended(50 * kMs, 15 * kMs);
+  const auto blocks = history.Recent(60 * kMs);
+  ASSERT_EQ(blocks.size(), 2u);
+  EXPECT_EQ(blocks[0].job, "job-1");
+  EXPECT_EQ(blocks[0].compute_ns, 35 * kMs);
+  EXPECT_EQ(blocks[1].job, "job-2");
+  EXPECT_EQ(blocks[1].started_ns, 10 * kMs);
+  EXPECT_EQ(blocks[1].ended_ns, 35 * kMs);
+  EXPECT_EQ(blocks[1].compute_ns, 15 * kMs);
+  EXPECT_EQ(blocks[1].slots, 1);
+}
+
 TEST(SlotHistoryTest, WaitsWithinASlotAreNoComputation) {
   SlotHistory history(0);
   history.Started(Slot("job-1"), 0, 0);

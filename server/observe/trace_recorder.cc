@@ -257,7 +257,9 @@ void TraceRecorder::OnDeviceMessage(int device, const wire::Message& message,
                                     int64_t now_ns) {
   const wire::Body& body = message.body;
   if (const auto* started = std::get_if<wire::SlotStarted>(&body)) {
-    OnStarted(device, *started);
+    if (!started->backfill) OnStarted(device, *started);
+  } else if (const auto* part = std::get_if<wire::BackfillComputed>(&body)) {
+    OnBackfillComputed(device, *part);
   } else if (const auto* done = std::get_if<wire::MicroBatchDone>(&body)) {
     if (done->last) devices_[device].computing = 0;
     OnComputed(device, done->slot, done->time_ns, done->waits,
@@ -299,6 +301,18 @@ void TraceRecorder::OnComputed(int device, uint64_t slot, int64_t until_ns,
   interval.started_ns = told.told_ns;
   interval.ended_ns = until_ns;
   told.told_ns = std::max(told.told_ns, until_ns);
+  Add(interval);
+}
+
+// It lies in a wait, which is told when it is over.
+void TraceRecorder::OnBackfillComputed(int device,
+                                       const wire::BackfillComputed& part) {
+  if (!recording()) return;
+  TraceInterval interval = IntervalOf(part.slot);
+  interval.device = device;
+  interval.micro_batch = static_cast<int>(part.index);
+  interval.started_ns = part.started_ns;
+  interval.ended_ns = part.ended_ns;
   Add(interval);
 }
 

@@ -104,6 +104,7 @@ class TraceRecorder {
   void OnStarted(int device, const wire::SlotStarted& started);
   void OnComputed(int device, uint64_t slot, int64_t until_ns,
                   const wire::WaitTimes& waits, int micro_batch);
+  void OnBackfillComputed(int device, const wire::BackfillComputed& part);
   void OnGivenUp(int device, uint64_t slot, int64_t now_ns);
   // Adds what [told_ns, until_ns) was: computing, or waiting for one thing.
   void AddSpan(int device, TraceTrack track, absl::string_view kind,

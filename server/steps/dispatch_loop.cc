@@ -10,7 +10,8 @@ namespace roundhouse {
 
 // A worker refuses more.
 static_assert(DispatcherOptions{}.max_device_slots +
-                  DispatcherOptions{}.more_urgent_slots <=
+                  DispatcherOptions{}.more_urgent_slots +
+                  DispatcherOptions{}.max_backfill_slots <=
               wire::kMaxDispatchedSlots);
 
 DispatchLoop::DispatchLoop(EventLoop& loop, WorkerPool& pool,

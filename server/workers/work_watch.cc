@@ -19,6 +19,9 @@ std::optional<int64_t> WorkShownNs(int64_t now_ns, const wire::Body& body) {
   if (const auto* done = std::get_if<wire::MicroBatchDone>(&body)) {
     return done->time_ns;
   }
+  if (const auto* part = std::get_if<wire::BackfillComputed>(&body)) {
+    return part->ended_ns;
+  }
   if (const auto* done = std::get_if<wire::SlotDone>(&body)) {
     return done->ended_ns;
   }

@@ -38,7 +38,9 @@ absl::StatusOr<int64_t> ComputeClock::EndMicroBatch(bool counts,
     ASSIGN_OR_RETURN(const int64_t since_ns, wait.queued->NsSince(*begin_));
     const int64_t idle_ns = std::max(wait.began_ns, begin_ns_ + since_ns);
     if (idle_ns >= wait.ended_ns) continue;
-    SplitWait(idle_ns, wait.ended_ns, wait.milestones, waits);
+    if (!wait.milestones.empty()) {
+      SplitWait(idle_ns, wait.ended_ns, wait.milestones, waits);
+    }
     waited_ns += wait.ended_ns - idle_ns;
   }
   for (const PendingLayer& one : pending_layers_) {

@@ -42,7 +42,8 @@ class ComputeClock {
   absl::Status EndLayer(uint32_t layer, PassDirection direction, Mark began);
 
   // The thread waited in [began_ns, ended_ns), CLOCK_MONOTONIC; `queued` was
-  // taken just before.  The milestones as SplitWait has them.
+  // taken just before.  The milestones as SplitWait has them; none: the wait
+  // was no bubble, and has no cause.
   void NoteWait(Mark queued, int64_t began_ns, int64_t ended_ns,
                 std::vector<Milestone> milestones);
 

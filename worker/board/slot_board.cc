@@ -56,8 +56,9 @@ void SlotBoard::SetTurn(uint64_t attempt, uint64_t turn) {
     MutexLock lock(mutex_);
     SlotState* const slot = table_.Find(attempt);
     if (slot != nullptr) slot->turn = turn;
+    turns_.SetFirst(table_.BesideGoesFirst());
   }
-  changed_.NotifyAll();
+  WakeAll();
 }
 
 void SlotBoard::Stop() {
@@ -65,6 +66,7 @@ void SlotBoard::Stop() {
     MutexLock lock(mutex_);
     stopping_.store(true);
   }
+  turns_.Stop();
   WakeAll();
 }
 
@@ -75,23 +77,53 @@ DeviceMemory SlotBoard::memory() const {
 
 // --- compute ---
 
-SlotBoard::Work SlotBoard::NextToCompute() {
+SlotBoard::Work SlotBoard::NextToCompute(WaitWatch& watch) {
   SlotTable::Work taken;
-  MutexLock lock(mutex_);
-  while (!stopping() && !table_.TakeWork(taken)) changed_.Wait(mutex_);
+  const auto take = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return stopping() || table_.TakeWork(taken);
+  };
+  mutex_.Lock();
+  if (!take()) {
+    mutex_.Unlock();
+    watch.Begin();
+    mutex_.Lock();
+    while (!take()) changed_.Wait(mutex_);
+    mutex_.Unlock();
+    watch.End();
+    mutex_.Lock();
+  }
+  if (taken.sample != nullptr) sample_failure_ = absl::OkStatus();
+  mutex_.Unlock();
   Work work{.slot = taken.slot,
             .sample = std::move(taken.sample),
             .cache = std::move(taken.cache)};
   if (taken.slot != nullptr) work.fills_bubble = taken.slot->fills_bubble;
-  if (work.sample != nullptr) sample_failure_ = absl::OkStatus();
   return work;
+}
+
+SlotBoard::Work SlotBoard::NextBackfill() {
+  MutexLock lock(mutex_);
+  SlotState* slot = nullptr;
+  while (!stopping() && (slot = table_.TakeBackfill()) == nullptr) {
+    changed_.Wait(mutex_);
+  }
+  computes_backfill_.store(slot != nullptr);
+  return {.slot = slot};
+}
+
+bool SlotBoard::HasOthers() const {
+  MutexLock lock(mutex_);
+  return table_.HasOthers();
 }
 
 void SlotBoard::EndCompute(Slot& slot, absl::Status status,
                            ComputeRecord record) {
   {
     MutexLock lock(mutex_);
-    StateOf(slot).EndCompute(std::move(status), std::move(record));
+    SlotState& state = StateOf(slot);
+    state.EndCompute(std::move(status), std::move(record));
+    if (state.beside) computes_backfill_.store(false);
+    turns_.SetFirst(table_.BesideGoesFirst());
   }
   WakeAll();
 }
@@ -116,22 +148,31 @@ void SlotBoard::AwaitChange(const SlotState& slot) {
 }
 
 absl::StatusOr<SlotBoard::Arrived> SlotBoard::AwaitUpload(
-    Slot& slot, const UploadName& name, int64_t* waited_ns) {
-  MutexLock lock(mutex_);
+    Slot& slot, const UploadName& name, WaitWatch& watch, int64_t* waited_ns) {
+  mutex_.Lock();
   SlotState& state = StateOf(slot);
   const Upload& upload = UploadOf(state, name);
   if (!Over(slot) && upload.arrival != Arrival::kThere) {
+    mutex_.Unlock();
+    watch.Begin();
     const int64_t began_ns = MonotonicNs();
-    do {
+    mutex_.Lock();
+    while (!Over(slot) && upload.arrival != Arrival::kThere) {
       AwaitChange(state);
-    } while (!Over(slot) && upload.arrival != Arrival::kThere);
+    }
+    mutex_.Unlock();
+    watch.End();
     *waited_ns += MonotonicNs() - began_ns;
+    mutex_.Lock();
   }
-  if (Over(slot)) return SlotGivenUp();
-  return Arrived{.buffer = upload.buffer,
-                 .published_ns = upload.published.reached_ns,
-                 .granted_ns = upload.refused ? upload.granted_ns : 0,
-                 .there_ns = upload.there_ns};
+  const bool over = Over(slot);
+  const Arrived arrived{.buffer = upload.buffer,
+                        .published_ns = upload.published.reached_ns,
+                        .granted_ns = upload.refused ? upload.granted_ns : 0,
+                        .there_ns = upload.there_ns};
+  mutex_.Unlock();
+  if (over) return SlotGivenUp();
+  return arrived;
 }
 
 int64_t SlotBoard::GatherBegunNs(Slot& slot) {
@@ -147,25 +188,45 @@ void SlotBoard::ReleaseUploads(Slot& slot, size_t micro_batch) {
   WakeAll();
 }
 
-absl::StatusOr<SlotBoard::Taken> SlotBoard::AwaitBuffer(Slot& slot,
-                                                        const PoolName& name,
-                                                        int64_t* waited_ns) {
-  MutexLock lock(mutex_);
+absl::StatusOr<SlotBoard::Taken> SlotBoard::TryBuffer(Slot& slot,
+                                                      const PoolName& name) {
+  if (Over(slot)) return SlotGivenUp();
   SlotState& state = StateOf(slot);
   BufferPool& pool = state.Pool(name);
   Taken taken;
-  int64_t began_ns = 0;
-  while (!Over(slot)) {
-    const auto buffer = table_.TryTake(state, pool, &taken.fresh);
-    if (!buffer.ok()) return buffer.status();
-    taken.buffer = *buffer;
-    if (taken.buffer != nullptr) break;
-    taken.awaited_download |= pool.all.size() >= pool.need.count;
-    if (began_ns == 0) began_ns = MonotonicNs();
-    AwaitChange(state);
+  ASSIGN_OR_RETURN(taken.buffer, table_.TryTake(state, pool, &taken.fresh));
+  taken.awaited_download = pool.all.size() >= pool.need.count;
+  return taken;
+}
+
+absl::StatusOr<SlotBoard::Taken> SlotBoard::AwaitBuffer(Slot& slot,
+                                                        const PoolName& name,
+                                                        WaitWatch& watch,
+                                                        int64_t* waited_ns) {
+  const auto is_over = [](const absl::StatusOr<Taken>& taken) {
+    return !taken.ok() || taken->buffer != nullptr;
+  };
+  absl::StatusOr<Taken> taken = [&] {
+    MutexLock lock(mutex_);
+    return TryBuffer(slot, name);
+  }();
+  if (is_over(taken)) {
+    if (taken.ok()) taken->awaited_download = false;
+    return taken;
   }
-  if (began_ns != 0) *waited_ns += MonotonicNs() - began_ns;
-  if (Over(slot)) return SlotGivenUp();
+  watch.Begin();
+  const int64_t began_ns = MonotonicNs();
+  bool awaited_download = taken->awaited_download;
+  {
+    MutexLock lock(mutex_);
+    while (taken = TryBuffer(slot, name), !is_over(taken)) {
+      awaited_download |= taken->awaited_download;
+      AwaitChange(StateOf(slot));
+    }
+  }
+  watch.End();
+  *waited_ns += MonotonicNs() - began_ns;
+  if (taken.ok()) taken->awaited_download = awaited_download;
   return taken;
 }
 
@@ -358,6 +419,7 @@ void SlotBoard::SettleOutput(Slot& slot, size_t output) {
 
 void SlotBoard::WakeAll() {
   changed_.NotifyAll();
+  if (computes_backfill()) turns_.Wake();
   RingFeeder();
 }
 

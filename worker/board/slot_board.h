@@ -5,6 +5,8 @@
 //   feeder      LookAtSlots: starts uploads, raises words, ends slots
 //   compute     takes slots in order, waits for uploads, produces outputs;
 //               between slots it computes samples
+//   backfill    takes slots of backfill jobs, and computes them in the waits of
+//               the compute thread
 //   copy queues report each copy: EndUpload, EndDownload, ...
 //   exchange    takes a unit's sums and returns them (peer_exchange.h)
 //
@@ -26,6 +28,7 @@
 #include "absl/time/time.h"
 #include "base/mutex.h"
 #include "base/wire/words.h"
+#include "worker/board/compute_turns.h"
 #include "worker/board/sample_cache.h"
 #include "worker/board/sample_state.h"
 #include "worker/board/slot_state.h"
@@ -80,8 +83,24 @@ class SlotBoard {
     std::unique_ptr<SampleState> sample;  // EndSample must follow
     SampleCache cache;                    // what was kept of the sample
   };
+  // Told around each wait of the compute thread or of the backfill thread,
+  // without locks: Begin, before it waits, and End.  Both may block.
+  class WaitWatch {
+   public:
+    virtual ~WaitWatch() = default;
+    virtual void Begin() = 0;
+    virtual void End() = 0;
+  };
   // The slot or the sample whose turn it is; blocks.  Neither: the board stops.
-  Work NextToCompute();
+  Work NextToCompute(WaitWatch& watch);
+  // The same for the backfill thread: its slots alone.
+  Work NextBackfill();
+  // As SlotTable has it.
+  bool HasOthers() const;
+  // Whose the device is.
+  ComputeTurns& turns() { return turns_; }
+  // The backfill thread computes a slot.
+  bool computes_backfill() const { return computes_backfill_.load(); }
   // OK: it is computed whole; its inputs and weights go.  Else it is given up.
   void EndCompute(Slot& slot, absl::Status status, ComputeRecord record);
 
@@ -100,7 +119,7 @@ class SlotBoard {
     int64_t there_ns = 0;
   };
   absl::StatusOr<Arrived> AwaitUpload(Slot& slot, const UploadName& upload,
-                                      int64_t* waited_ns);
+                                      WaitWatch& watch, int64_t* waited_ns);
   // When RunSlot::gather_begun was reached; 0: nobody waited for it.
   int64_t GatherBegunNs(Slot& slot);
   void ReleaseUploads(Slot& slot, size_t micro_batch);
@@ -112,7 +131,7 @@ class SlotBoard {
     bool awaited_download = false;
   };
   absl::StatusOr<Taken> AwaitBuffer(Slot& slot, const PoolName& pool,
-                                    int64_t* waited_ns);
+                                    WaitWatch& watch, int64_t* waited_ns);
   void GiveBuffer(Slot& slot, const PoolName& pool, DeviceBuffer* buffer);
 
   // Its word was raised by an attempt before this one.
@@ -178,6 +197,8 @@ class SlotBoard {
   bool Over(const Slot& slot) const { return stopping() || slot.abandoned; }
   // Until something may have changed.
   void AwaitChange(const SlotState& slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<Taken> TryBuffer(Slot& slot, const PoolName& pool)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RingFeeder();
 
   wire::Doorbell& doorbell_;
@@ -186,6 +207,8 @@ class SlotBoard {
   SlotTable table_ ABSL_GUARDED_BY(mutex_);
   int sample_copies_ ABSL_GUARDED_BY(mutex_) = 0;  // in flight
   absl::Status sample_failure_ ABSL_GUARDED_BY(mutex_);
+  ComputeTurns turns_;
+  std::atomic<bool> computes_backfill_{false};
   std::atomic<bool> stopping_{false};
   std::atomic<bool> rung_{false};
 };

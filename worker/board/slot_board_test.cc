@@ -37,6 +37,12 @@ class RefusingDevice : public Device {
   const std::unique_ptr<Device> inner_ = NewCpuDevice(1 << 30);
 };
 
+class NoWatch final : public SlotBoard::WaitWatch {
+ public:
+  void Begin() override {}
+  void End() override {}
+};
+
 class SlotBoardTest : public testing::Test {
  protected:
   SlotBoardTest() {
@@ -69,7 +75,7 @@ class SlotBoardTest : public testing::Test {
     job_->RaiseVersions();
     EXPECT_EQ(Add(1, slot), absl::OkStatus());
     Look();
-    return board_.NextToCompute().slot;
+    return board_.NextToCompute(watch_).slot;
   }
 
   const std::unique_ptr<SlotTestJob> job_ = std::make_unique<SlotTestJob>(
@@ -80,13 +86,14 @@ class SlotBoardTest : public testing::Test {
   wire::Doorbell bell_{};
   RefusingDevice device_;
   SlotBoard board_{device_, bell_};
+  NoWatch watch_;
   UploadFeed feed_{job_->arena(), bell_};
 };
 
 TEST_F(SlotBoardTest, StopEndsTheWaitForWork) {
   ASSERT_EQ(Add(1, forward()), absl::OkStatus());
-  auto next =
-      std::async(std::launch::async, [&] { return board_.NextToCompute(); });
+  auto next = std::async(std::launch::async,
+                         [&] { return board_.NextToCompute(watch_); });
   board_.Stop();
   const SlotBoard::Work work = next.get();
   EXPECT_EQ(work.slot, nullptr);
@@ -97,8 +104,8 @@ TEST_F(SlotBoardTest, WhatHasArrivedIsNotWaitedFor) {
   Slot* const slot = Begin(forward());
   ASSERT_NE(slot, nullptr);
   int64_t waited_ns = 0;
-  const auto input =
-      board_.AwaitUpload(*slot, {UploadName::Kind::kInput, 0}, &waited_ns);
+  const auto input = board_.AwaitUpload(*slot, {UploadName::Kind::kInput, 0},
+                                        watch_, &waited_ns);
   ASSERT_TRUE(input.ok()) << input.status();
   EXPECT_NE(input->buffer, nullptr);
   EXPECT_GT(input->there_ns, 0);
@@ -113,7 +120,7 @@ TEST_F(SlotBoardTest, AWithdrawalEndsTheWaitAndTheSlot) {
     int64_t waited_ns = 0;
     const size_t index = slot->command.micro_batches.size() - 1;
     const auto input = board_.AwaitUpload(
-        *slot, {UploadName::Kind::kInput, index}, &waited_ns);
+        *slot, {UploadName::Kind::kInput, index}, watch_, &waited_ns);
     return input.status();
   });
   board_.Withdraw(1);
@@ -135,7 +142,7 @@ TEST_F(SlotBoardTest, WhatTheDriverRefusesIsAskedForAgain) {
   device_.refusals_left = 3;
   int64_t waited_ns = 0;
   const auto taken =
-      board_.AwaitBuffer(*slot, {PoolName::Kind::kOutputs}, &waited_ns);
+      board_.AwaitBuffer(*slot, {PoolName::Kind::kOutputs}, watch_, &waited_ns);
   ASSERT_TRUE(taken.ok()) << taken.status();
   EXPECT_NE(taken->buffer, nullptr);
   EXPECT_TRUE(taken->fresh);
@@ -152,11 +159,11 @@ TEST_F(SlotBoardTest, AFullPoolIsWaitedForAsADownload) {
   int64_t waited_ns = 0;
   DeviceBuffer* last = nullptr;
   for (uint64_t i = 0; i < slot->plan.outputs.count; ++i) {
-    last = board_.AwaitBuffer(*slot, pool, &waited_ns)->buffer;
+    last = board_.AwaitBuffer(*slot, pool, watch_, &waited_ns)->buffer;
   }
   EXPECT_EQ(waited_ns, 0);
   auto next = std::async(std::launch::async, [&] {
-    return board_.AwaitBuffer(*slot, pool, &waited_ns);
+    return board_.AwaitBuffer(*slot, pool, watch_, &waited_ns);
   });
   board_.GiveBuffer(*slot, pool, last);
   const auto taken = next.get();
@@ -210,7 +217,7 @@ class Threads {
   void Compute() {
     std::mt19937_64 random(seed_ + 1);
     while (true) {
-      const SlotBoard::Work work = board_.NextToCompute();
+      const SlotBoard::Work work = board_.NextToCompute(watch_);
       if (work.slot == nullptr) return;
       Slot& slot = *work.slot;
       ComputeRecord record;
@@ -252,10 +259,11 @@ class Threads {
     const PoolName pool{PoolName::Kind::kOutputs};
     for (size_t m = 0; m < slot.command.micro_batches.size(); ++m) {
       const auto input = board_.AwaitUpload(slot, {UploadName::Kind::kInput, m},
-                                            &record.waited_ns);
+                                            watch_, &record.waited_ns);
       if (!input.ok()) return input.status();
       for (const uint32_t output : slot.plan.micro_batches[m].outputs) {
-        const auto taken = board_.AwaitBuffer(slot, pool, &record.waited_ns);
+        const auto taken =
+            board_.AwaitBuffer(slot, pool, watch_, &record.waited_ns);
         if (!taken.ok()) return taken.status();
         board_.BeginCopy(slot);
         board_.EndDownload(slot, pool, taken->buffer,
@@ -268,6 +276,7 @@ class Threads {
   }
 
   SlotBoard& board_;
+  NoWatch watch_;
   const UploadFeed& feed_;
   const uint64_t seed_;
   std::map<uint64_t, int> ended_;  // how often, by attempt

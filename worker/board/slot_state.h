@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "base/turns.h"
 #include "base/wire/messages.h"
 #include "worker/board/job_tables.h"
 #include "worker/board/slot_plan.h"
@@ -139,6 +140,7 @@ struct SlotState : Slot {
   bool behind_sample = false;  // came after a sample was due that still waits
   bool published = false;      // every word that it waits for was reached
   bool fills_bubble = false;   // taken while the oldest one lacked its inputs
+  bool beside = false;         // the backfill thread computes it
   Publication gather_begun;    // RunSlot::gather_begun
   absl::Status failure;
   int copies_in_flight = 0;  // queued or under way, or it must stay
@@ -167,6 +169,8 @@ struct SlotState : Slot {
 
   ComputeRecord computed;  // once it is kComputed
 
+  // Its turn is one of a backfill job.
+  bool backfill() const { return IsBackfillTurn(turn); }
   // On the device: what the first micro-batch needs to begin.
   bool FirstInputThere() const;
   bool FirstWeightsThere() const;

@@ -14,6 +14,19 @@ namespace {
 // Refusals further apart have nothing to do with each other.
 constexpr absl::Duration kLately = absl::Seconds(1);
 
+// What a library takes while slots compute: one backfill slot, and one other.
+class WorkingBytes {
+ public:
+  void Add(const SlotState& slot) {
+    uint64_t& most = most_[slot.backfill() || slot.beside ? 1 : 0];
+    most = std::max(most, slot.plan.working_bytes);
+  }
+  uint64_t sum() const { return most_[0] + most_[1]; }
+
+ private:
+  uint64_t most_[2] = {};
+};
+
 }  // namespace
 
 bool SlotTable::RefusedLately(const SlotState& slot, int64_t now_ns) {
@@ -69,7 +82,8 @@ void SlotTable::EndSample(SampleCache cache) {
 
 SlotState* SlotTable::FirstQueued() const {
   for (const auto& slot : slots_) {
-    if (slot->phase == ComputePhase::kQueued && !slot->abandoned) {
+    if (slot->phase == ComputePhase::kQueued && !slot->abandoned &&
+        !slot->backfill()) {
       return slot.get();
     }
   }
@@ -83,14 +97,17 @@ bool SlotTable::MayOvertake(const SlotState& slot) const {
   }
   uint64_t bytes = slot.planned_bytes();
   // Slots that were overtaken may compute before all of this one is down.
-  uint64_t working = slot.plan.working_bytes;
+  WorkingBytes working;
+  working.Add(slot);
   for (const auto& other : slots_) {
     if (other.get() == &slot) continue;
-    bytes += other->phase == ComputePhase::kQueued ? other->held_bytes
-                                                   : other->planned_bytes();
-    working = std::max(working, other->plan.working_bytes);
+    if (other->backfill() && other->held_bytes == 0) continue;
+    const bool keeps_to_now =
+        other->phase == ComputePhase::kQueued && !other->backfill();
+    bytes += keeps_to_now ? other->held_bytes : other->planned_bytes();
+    working.Add(*other);
   }
-  return bytes + working <= limit_bytes();
+  return bytes + working.sum() <= limit_bytes();
 }
 
 SlotState* SlotTable::Overtaker(const SlotState& first) const {
@@ -99,6 +116,7 @@ SlotState* SlotTable::Overtaker(const SlotState& first) const {
   for (const auto& slot : slots_) {
     const uint64_t job = slot->command.job;
     if (slot->phase != ComputePhase::kQueued || slot->abandoned ||
+        slot->backfill() ||
         std::find(seen.begin(), seen.end(), job) != seen.end()) {
       continue;
     }
@@ -112,7 +130,9 @@ SlotState* SlotTable::Overtaker(const SlotState& first) const {
 uint64_t SlotTable::BytesBeforeSample() const {
   uint64_t bytes = 0;
   for (const auto& slot : slots_) {
-    bytes += slot->behind_sample ? slot->held_bytes : slot->planned_bytes();
+    const bool waits_for_it = slot->backfill() && slot->held_bytes == 0;
+    bytes += slot->behind_sample || waits_for_it ? slot->held_bytes
+                                                 : slot->planned_bytes();
   }
   return bytes;
 }
@@ -145,7 +165,53 @@ bool SlotTable::TakeSample(Work& work) {
   return true;
 }
 
+SlotState* SlotTable::Beside() const {
+  for (const auto& slot : slots_) {
+    if (slot->beside && slot->phase == ComputePhase::kComputing) {
+      return slot.get();
+    }
+  }
+  return nullptr;
+}
+
+bool SlotTable::HasOthers() const {
+  return std::any_of(slots_.begin(), slots_.end(), [](const auto& slot) {
+    return slot->phase != ComputePhase::kComputed && !slot->beside &&
+           !slot->backfill();
+  });
+}
+
+bool SlotTable::BesideGoesFirst() const {
+  const SlotState* const beside = Beside();
+  return beside != nullptr && !beside->backfill() && !beside->abandoned;
+}
+
+SlotState* SlotTable::TakeBackfill() {
+  if (Beside() != nullptr) return nullptr;
+  std::vector<uint64_t> seen;
+  SlotState* lowest = nullptr;
+  for (const auto& slot : slots_) {
+    const uint64_t job = slot->command.job;
+    if (slot->phase != ComputePhase::kQueued || slot->abandoned ||
+        std::find(seen.begin(), seen.end(), job) != seen.end()) {
+      continue;
+    }
+    seen.push_back(job);
+    if (!slot->backfill() || !slot->published || slot->behind_sample ||
+        !slot->FirstInputThere() || !slot->FirstWeightsThere()) {
+      continue;
+    }
+    if (lowest == nullptr || slot->turn < lowest->turn) lowest = slot.get();
+  }
+  if (lowest == nullptr) return nullptr;
+  lowest->phase = ComputePhase::kComputing;
+  lowest->beside = true;
+  LeaveRoomFor(*lowest);
+  return lowest;
+}
+
 bool SlotTable::TakeWork(Work& work) {
+  if (BesideGoesFirst()) return false;
   SlotState* slot = FirstQueued();
   bool ready = slot != nullptr && slot->FirstInputThere();
   if (slot != nullptr) {
@@ -168,37 +234,51 @@ bool SlotTable::TakeWork(Work& work) {
   return true;
 }
 
+// Working memory is one slot's at a time: it is counted beside.
+SlotTable::Claim SlotTable::ClaimOn(const SlotState& slot,
+                                    const SlotState& other, bool older) {
+  const bool has_memory = slot.held_bytes > 0;
+  const uint64_t planned = other.planned_bytes();
+  if (other.backfill() && !(slot.backfill() && older)) {
+    // It claims all from its first memory on.
+    if (other.held_bytes == 0) return {};
+    return {planned, planned, true};
+  }
+  if (slot.backfill() && !other.backfill()) {
+    if (has_memory) return {other.held_bytes, other.held_bytes, true};
+    return {planned, planned, true};
+  }
+  const bool waits = slot.phase == ComputePhase::kQueued;
+  if (other.phase == ComputePhase::kQueued) {
+    const bool before = waits && older;
+    return {before ? planned : 0, other.held_bytes, before};
+  }
+  const uint64_t first = waits || older ? planned : other.held_bytes;
+  return {first, first, other.phase == ComputePhase::kComputing};
+}
+
 bool SlotTable::MayHold(const SlotState& slot, uint64_t bytes) {
   uint64_t committed = slot.held_bytes + bytes + sample_bytes_;
+  if (slot.backfill() && slot.held_bytes == 0) {
+    committed += slot.planned_bytes() - bytes;
+  }
   if (slot.behind_sample) committed += samples_[0]->plan.least_bytes();
   uint64_t held = committed;  // where all older ones take no more than now
-  const bool waits = slot.phase == ComputePhase::kQueued;
-  uint64_t working =
-      slot.phase == ComputePhase::kComputed ? 0 : slot.plan.working_bytes;
+  WorkingBytes working;
+  if (slot.phase != ComputePhase::kComputed) working.Add(slot);
   bool older = true;
   for (const auto& other : slots_) {
     if (other.get() == &slot) {
       older = false;
       continue;
     }
-    if (other->phase == ComputePhase::kQueued) {
-      if (waits && older) {
-        committed += other->planned_bytes();
-        working = std::max(working, other->plan.working_bytes);
-      }
-      held += other->held_bytes;
-    } else {
-      if (other->phase == ComputePhase::kComputing) {
-        working = std::max(working, other->plan.working_bytes);
-      }
-      const uint64_t first =
-          waits || older ? other->planned_bytes() : other->held_bytes;
-      committed += first;
-      held += first;
-    }
+    const Claim claim = ClaimOn(slot, *other, older);
+    committed += claim.committed;
+    held += claim.held;
+    if (claim.works) working.Add(*other);
   }
   const uint64_t limit = limit_bytes();
-  const uint64_t most = std::max(committed, held) + working;
+  const uint64_t most = std::max(committed, held) + working.sum();
   if (most > limit) {
     memory_wanted_ = true;
     return false;

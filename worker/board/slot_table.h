@@ -17,6 +17,16 @@
 // come while it computes wait for what it has, and the cache that it leaves is
 // dropped for the first slot that needs the memory.
 //
+// Slots of backfill jobs (base/turns.h) stand apart.  They are computed by a
+// thread of their own, one at a time, in the waits of the others
+// (compute_turns.h), and only once everything that they read is there: so no
+// other slot waits for one but for its memory, and it waits for nobody.  One
+// takes its first memory only where it and all the others have all that they
+// may come to need; what they may come to need counts from then on for every
+// slot that comes later.  Room is left beside for what a library takes for one
+// of each.  One whose turn becomes another class's while it is computed goes
+// before every slot that has not begun.
+//
 // Whose turn it is: the oldest slot's, once its first input is there; else a
 // sample's.  A sample that was passed over kMaxPassedOver times is *due*: it
 // goes first, and slots that come from then on go, and take memory, behind it.
@@ -97,8 +107,15 @@ class SlotTable {
     std::unique_ptr<SampleState> sample;  // EndSample must follow
     SampleCache cache;                    // what was kept of the sample
   };
-  // The slot or the sample whose turn it is; false: nobody's.
+  // The slot or the sample whose turn it is, of those that are no backfill;
+  // false: nobody's.
   bool TakeWork(Work& work);
+  // The backfill slot whose turn it is, now kComputing; null: none's.
+  SlotState* TakeBackfill();
+  // Others than backfill slots are here that are not computed yet.
+  bool HasOthers() const;
+  // What the backfill thread computes is of a class that goes first.
+  bool BesideGoesFirst() const;
 
   // A buffer of the slot's pool, null when there is none to be had now; `fresh`
   // says that it was never used.
@@ -137,9 +154,19 @@ class SlotTable {
   absl::StatusOr<std::unique_ptr<DeviceBuffer>> Allocate(
       SlotState& slot, uint64_t bytes, const std::string& what);
   bool MayHold(const SlotState& slot, uint64_t bytes);
+  SlotState* Beside() const;
+  // What `other` may come to need, or holds, that `slot` has to leave.
+  struct Claim {
+    uint64_t committed = 0;
+    uint64_t held = 0;  // where it takes no more than now
+    bool works = false;
+  };
+  static Claim ClaimOn(const SlotState& slot, const SlotState& other,
+                       bool older);
+  // The oldest that has not begun and is no backfill.
   SlotState* FirstQueued() const;
-  // Among the oldest queued slots of other jobs that may overtake `first`: the
-  // one of the lowest turn.
+  // Among the oldest queued slots of other jobs that may overtake `first`, and
+  // are no backfill: the one of the lowest turn.
   SlotState* Overtaker(const SlotState& first) const;
   bool MayOvertake(const SlotState& slot) const;
   bool SampleIsDue() const { return !samples_.empty() && samples_[0]->due(); }

@@ -75,7 +75,7 @@ void UploadFeed::Pass::MarkWithdrawals() {
 }
 
 // The slots that drain, the one that computes, the next, and the first of every
-// other job once it could overtake.
+// other job once it could overtake; of backfill jobs none before.
 void UploadFeed::Pass::FeedSlots() {
   int ahead = 0;
   std::vector<uint64_t> jobs;
@@ -92,7 +92,7 @@ void UploadFeed::Pass::FeedSlots() {
       LookAtWords(*slot);
       jobs.push_back(job);
     }
-    const bool next = ++ahead <= 2;
+    const bool next = !slot->backfill() && ++ahead <= 2;
     if (!computes && !next && !(first_of_job && slot->published)) continue;
     FeedInputs(*slot);
     FeedGradients(*slot);
@@ -152,6 +152,7 @@ void UploadFeed::Pass::Begin(SlotState& slot, BegunUpload begun) {
   upload.granted_ns = MonotonicNs();
   ++slot.copies_in_flight;
   begun.slot = &slot;
+  if (slot.backfill()) begun.priority = CopyPriority::kBackfill;
   step_.uploads.push_back(begun);
 }
 

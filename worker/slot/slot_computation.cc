@@ -17,6 +17,18 @@ Keep KeepOf(const wire::RunSlot& command) {
                                                       : Keep::kStage;
 }
 
+WaitPlace::For PlaceOf(UploadName::Kind kind) {
+  switch (kind) {
+    case UploadName::Kind::kInput:
+      return WaitPlace::For::kInput;
+    case UploadName::Kind::kGradient:
+      return WaitPlace::For::kGradient;
+    case UploadName::Kind::kWeights:
+      break;
+  }
+  return WaitPlace::For::kWeights;
+}
+
 StageRunOptions OptionsOf(const wire::RunSlot& command, const JobTables& tables,
                           const wire::SlotMicroBatch& micro_batch,
                           const NativeStream& stream) {
@@ -40,6 +52,7 @@ StageRunOptions OptionsOf(const wire::RunSlot& command, const JobTables& tables,
 
 SlotComputation::SlotComputation(const ComputeContext& context, Slot& slot)
     : context_(context),
+      turn_(context.turn),
       slot_(slot),
       command_(slot.command),
       tables_(*slot.tables),
@@ -52,6 +65,7 @@ absl::Status SlotComputation::Run() {
   // Whatever became of it: what is queued still uses the slot's memory.  An
   // error of the model may be one of the device.
   absl::Status drained = Drain(context_.stream);
+  turn_.GiveBack();
   return drained.ok() ? status : drained;
 }
 
@@ -62,34 +76,44 @@ absl::Status SlotComputation::RunMicroBatches() {
     const NamedRange range(
         SlotKindName(command_.kind), command_.first_layer, command_.last_layer,
         static_cast<int32_t>(command_.micro_batches[m].index));
+    turn_.SetMicroBatch(slot_, m);
     RETURN_IF_ERROR(RunMicroBatch(m));
-    context_.outbox.Send(
-        slot_.attempt,
-        wire::MicroBatchDone{.slot = command_.slot,
-                             .index = command_.micro_batches[m].index,
-                             .last = m + 1 == command_.micro_batches.size(),
-                             .time_ns = MonotonicNs(),
-                             .waits = std::exchange(waits_, {})});
+    turn_.GiveBack();
+    if (!turn_.backfill()) SendMicroBatchDone(m);
     KillPoint("slot.micro_batch.done");
   }
   FillTimes();
   return absl::OkStatus();
 }
 
+void SlotComputation::SendMicroBatchDone(size_t m) {
+  context_.outbox.Send(
+      slot_.attempt,
+      wire::MicroBatchDone{.slot = command_.slot,
+                           .index = command_.micro_batches[m].index,
+                           .last = m + 1 == command_.micro_batches.size(),
+                           .time_ns = MonotonicNs(),
+                           .waits = std::exchange(waits_, {})});
+}
+
 absl::Status SlotComputation::Start() {
   RETURN_IF_ERROR(CheckWanted());
   RETURN_IF_ERROR(clock_.Now().status());  // a lost device starts nothing
   int64_t waited_ns = 0;                   // before the slot began
-  ASSIGN_OR_RETURN(const SlotBoard::Arrived input,
-                   context_.board.AwaitUpload(
-                       slot_, {UploadName::Kind::kInput, 0}, &waited_ns));
+  turn_.SetMicroBatch(slot_, 0);
+  turn_.WaitFor(WaitPlace::For::kInput, 0);
+  ASSIGN_OR_RETURN(
+      const SlotBoard::Arrived input,
+      context_.board.AwaitUpload(slot_, {UploadName::Kind::kInput, 0}, turn_,
+                                 &waited_ns));
   record_.started_ns = MonotonicNs();
-  SplitFirstWait(input);
+  if (!turn_.backfill()) SplitFirstWait(input);
   context_.outbox.Send(slot_.attempt,
                        wire::SlotStarted{.slot = command_.slot,
                                          .received_ns = slot_.received_ns,
                                          .time_ns = record_.started_ns,
                                          .fills_bubble = context_.fills_bubble,
+                                         .backfill = turn_.backfill(),
                                          .waits = std::exchange(waits_, {})});
   KillPoint("slot.started");
   return absl::OkStatus();
@@ -120,12 +144,25 @@ absl::Status SlotComputation::CheckWanted() {
   return absl::OkStatus();
 }
 
+absl::StatusOr<ComputeClock::Mark> SlotComputation::BeginLayer(
+    uint32_t layer, PassDirection direction) {
+  RETURN_IF_ERROR(turn_.BeginLayer(layer, direction, clock_));
+  return clock_.Now();
+}
+
+absl::Status SlotComputation::EndLayer(uint32_t layer, PassDirection direction,
+                                       ComputeClock::Mark began) {
+  RETURN_IF_ERROR(clock_.EndLayer(layer, direction, std::move(began)));
+  return turn_.EndLayer();
+}
+
 absl::StatusOr<DeviceBuffer*> SlotComputation::AwaitUpload(
     const UploadName& name, wire::WaitCause late) {
   int64_t waited_ns = 0;
   ASSIGN_OR_RETURN(ComputeClock::Mark queued, clock_.Now());
+  turn_.WaitFor(PlaceOf(name.kind), name.index);
   ASSIGN_OR_RETURN(const SlotBoard::Arrived upload,
-                   context_.board.AwaitUpload(slot_, name, &waited_ns));
+                   context_.board.AwaitUpload(slot_, name, turn_, &waited_ns));
   if (waited_ns > 0) {
     const int64_t now_ns = MonotonicNs();
     clock_.NoteWait(std::move(queued), now_ns - waited_ns, now_ns,
@@ -153,8 +190,9 @@ absl::StatusOr<SlotBoard::Taken> SlotComputation::AwaitBuffer(
     const PoolName& pool) {
   int64_t waited_ns = 0;
   ASSIGN_OR_RETURN(ComputeClock::Mark queued, clock_.Now());
+  turn_.WaitFor(WaitPlace::For::kBuffer, pool.unit);
   ASSIGN_OR_RETURN(const SlotBoard::Taken taken,
-                   context_.board.AwaitBuffer(slot_, pool, &waited_ns));
+                   context_.board.AwaitBuffer(slot_, pool, turn_, &waited_ns));
   if (waited_ns > 0) {
     const int64_t now_ns = MonotonicNs();
     clock_.NoteWait(
@@ -215,10 +253,10 @@ absl::Status SlotComputation::Forward(StageRun& run, size_t m) {
   for (uint32_t layer = command_.first_layer;
        layer <= command_.last_layer && layer < head; ++layer) {
     ASSIGN_OR_RETURN(const LayerWeights weights, AwaitWeights(layer));
-    ASSIGN_OR_RETURN(ComputeClock::Mark began, clock_.Now());
+    ASSIGN_OR_RETURN(ComputeClock::Mark began,
+                     BeginLayer(layer, PassDirection::kForward));
     RETURN_IF_ERROR(run.ForwardLayer(layer, weights));
-    RETURN_IF_ERROR(
-        clock_.EndLayer(layer, PassDirection::kForward, std::move(began)));
+    RETURN_IF_ERROR(EndLayer(layer, PassDirection::kForward, std::move(began)));
     RETURN_IF_ERROR(
         Emit(m, layer + 1, wire::OutputKind::kActivation,
              [&](std::byte* output) { return run.CopyOutput(output); }));
@@ -231,7 +269,9 @@ absl::Status SlotComputation::RunHead(StageRun& run, size_t m) {
   const bool backward = SlotPlan::HasBackward(command_.kind);
   ASSIGN_OR_RETURN(const LayerWeights weights, AwaitWeights(layer));
   sums_.BeginMicroBatch(m);
-  ASSIGN_OR_RETURN(ComputeClock::Mark began, clock_.Now());
+  const PassDirection direction =
+      backward ? PassDirection::kBackward : PassDirection::kForward;
+  ASSIGN_OR_RETURN(ComputeClock::Mark began, BeginLayer(layer, direction));
   ASSIGN_OR_RETURN(
       const HeadResult result,
       run.Head(weights,
@@ -239,9 +279,7 @@ absl::Status SlotComputation::RunHead(StageRun& run, size_t m) {
                    context_.arena.Bytes(command_.micro_batches[m].labels)),
                backward ? HeadMode::kLossAndGradient : HeadMode::kLossOnly,
                command_.loss_scale, &sums_));
-  RETURN_IF_ERROR(clock_.EndLayer(
-      layer, backward ? PassDirection::kBackward : PassDirection::kForward,
-      std::move(began)));
+  RETURN_IF_ERROR(EndLayer(layer, direction, std::move(began)));
   record_.results.push_back(
       {.loss_sum = result.loss_sum,
        .target_tokens = static_cast<uint64_t>(result.target_tokens),
@@ -262,11 +300,12 @@ absl::Status SlotComputation::Backward(StageRun& run, size_t m) {
   for (layer = layer == head ? layer - 1 : layer;
        layer >= int64_t{command_.first_layer}; --layer) {
     RETURN_IF_ERROR(CheckWanted());
-    ASSIGN_OR_RETURN(ComputeClock::Mark began, clock_.Now());
+    const auto number = static_cast<uint32_t>(layer);
+    ASSIGN_OR_RETURN(ComputeClock::Mark began,
+                     BeginLayer(number, PassDirection::kBackward));
     RETURN_IF_ERROR(run.BackwardLayer(layer, &sums_));
-    RETURN_IF_ERROR(clock_.EndLayer(static_cast<uint32_t>(layer),
-                                    PassDirection::kBackward,
-                                    std::move(began)));
+    RETURN_IF_ERROR(
+        EndLayer(number, PassDirection::kBackward, std::move(began)));
     RETURN_IF_ERROR(sums_.FinishLayer(layer));
   }
   return Emit(m, command_.first_layer, wire::OutputKind::kGradient,
@@ -310,6 +349,7 @@ absl::Status SlotComputation::EmitOutput(uint32_t o, const Fill& fill) {
 }
 
 CopyPriority SlotComputation::PriorityOf(const wire::SlotOutput& output) const {
+  if (turn_.backfill()) return CopyPriority::kBackfill;
   const bool last = output.micro_batch + 1 == command_.micro_batches.size();
   return last && output.kind == wire::OutputKind::kGradient &&
                  output.boundary == 0
@@ -361,6 +401,8 @@ absl::Status SlotComputation::SendSum(size_t unit, uint32_t contribution,
                .buffer = down,
                .part = {CopiedPart::Kind::kSum, unit},
                .to = command_.contributions[contribution].buffer,
+               .priority = turn_.backfill() ? CopyPriority::kBackfill
+                                            : CopyPriority::kBulk,
                .place = {.layer = command_.units[unit].layer}});
 }
 

@@ -24,6 +24,7 @@
 #include "worker/device/device.h"
 #include "worker/model/stage_run.h"
 #include "worker/outbox.h"
+#include "worker/slot/device_turn.h"
 #include "worker/slot/gradient_sums.h"
 #include "worker/transfer/copy_queue.h"
 
@@ -41,6 +42,7 @@ struct ComputeContext {
   wire::Arena& arena;
   Outbox& outbox;
   const StageRunFactory& make_run;
+  DeviceTurn& turn;
   int64_t idle_since_ns;  // the compute thread computed until then
   // The slot was taken while the oldest one lacked its inputs.
   bool fills_bubble;
@@ -50,8 +52,9 @@ class SlotComputation : private SumStore {
  public:
   SlotComputation(const ComputeContext& context, Slot& slot);
 
-  // Sends SlotStarted and a MicroBatchDone each.  CANCELLED: the slot was given
-  // up; else what the model or the device said.
+  // Sends SlotStarted and a MicroBatchDone each; of a backfill slot
+  // BackfillComputed instead.  CANCELLED: the slot was given up; else what the
+  // model or the device said.
   absl::Status Run();
   // REQUIRES: Run was called.
   ComputeRecord TakeRecord() { return std::move(record_); }
@@ -59,11 +62,16 @@ class SlotComputation : private SumStore {
  private:
   absl::Status RunMicroBatches();
   absl::Status Start();
+  void SendMicroBatchDone(size_t m);
   absl::Status RunMicroBatch(size_t m);
   absl::Status SetPositions(StageRun& run, size_t m);
   absl::Status Forward(StageRun& run, size_t m);
   absl::Status RunHead(StageRun& run, size_t m);
   absl::Status Backward(StageRun& run, size_t m);
+  absl::StatusOr<ComputeClock::Mark> BeginLayer(uint32_t layer,
+                                                PassDirection direction);
+  absl::Status EndLayer(uint32_t layer, PassDirection direction,
+                        ComputeClock::Mark began);
   absl::StatusOr<LayerWeights> AwaitWeights(uint32_t layer);
   // `late`: what the bytes in the arena were waited for.
   absl::StatusOr<DeviceBuffer*> AwaitUpload(const UploadName& upload,
@@ -93,6 +101,7 @@ class SlotComputation : private SumStore {
   absl::Status HoldSum(size_t unit, uint32_t contribution, DeviceBuffer* sum);
 
   const ComputeContext& context_;
+  DeviceTurn& turn_;
   Slot& slot_;
   const wire::RunSlot& command_;
   const JobTables& tables_;

@@ -30,6 +30,7 @@ SlotRunner::SlotRunner(SlotRunnerOptions options, Device& device,
 
 absl::Status SlotRunner::Start(int index) {
   ASSIGN_OR_RETURN(stream_, device_.NewStream());
+  ASSIGN_OR_RETURN(backfill_stream_, device_.NewStream());
   CopyQueueOptions copies;
   copies.chunks = device_.copy_chunks();
   if (options_.chunk_bytes > 0) copies.chunks.bytes = options_.chunk_bytes;
@@ -58,6 +59,7 @@ absl::Status SlotRunner::Start(int index) {
   // Before the thread, which may come late: from now on it could compute.
   idle_since_ns_ = MonotonicNs();
   compute_thread_ = std::thread([this] { Compute(); });
+  backfill_thread_ = std::thread([this] { ComputeBackfill(); });
   return absl::OkStatus();
 }
 
@@ -65,6 +67,7 @@ SlotRunner::~SlotRunner() {
   board_.Stop();
   if (feeder_thread_.joinable()) feeder_thread_.join();
   if (compute_thread_.joinable()) compute_thread_.join();
+  if (backfill_thread_.joinable()) backfill_thread_.join();
   exchange_.reset();  // it waits for copies
   uploads_.reset();
   downloads_.reset();
@@ -130,16 +133,28 @@ void SlotRunner::Fail(uint64_t attempt, uint64_t id,
 
 void SlotRunner::Compute() {
   options_.prepare_compute_thread();
+  ComputeThreadTurn turn(board_, *stream_);
   while (true) {
-    SlotBoard::Work work = board_.NextToCompute();
+    SlotBoard::Work work = board_.NextToCompute(turn);
     if (work.slot != nullptr) {
-      ComputeSlot(work);
+      ComputeSlot(work, *stream_, turn);
     } else if (work.sample != nullptr) {
       ComputeSample(std::move(work));
     } else {
       return;
     }
     idle_since_ns_ = MonotonicNs();
+    turn.WaitForNext();
+  }
+}
+
+void SlotRunner::ComputeBackfill() {
+  options_.prepare_compute_thread();
+  BackfillThreadTurn turn(board_, *backfill_stream_, outbox_);
+  while (true) {
+    const SlotBoard::Work work = board_.NextBackfill();
+    if (work.slot == nullptr) return;
+    ComputeSlot(work, *backfill_stream_, turn);
   }
 }
 
@@ -163,10 +178,18 @@ void SlotRunner::ComputeSample(SlotBoard::Work work) {
   }
 }
 
-void SlotRunner::ComputeSlot(const SlotBoard::Work& work) {
+void SlotRunner::ComputeSlot(const SlotBoard::Work& work, Stream& stream,
+                             DeviceTurn& turn) {
   const ComputeContext context{
-      board_,  *downloads_,       *stream_,       arena_,
-      outbox_, options_.make_run, idle_since_ns_, work.fills_bubble};
+      .board = board_,
+      .downloads = *downloads_,
+      .stream = stream,
+      .arena = arena_,
+      .outbox = outbox_,
+      .make_run = options_.make_run,
+      .turn = turn,
+      .idle_since_ns = turn.backfill() ? 0 : idle_since_ns_,
+      .fills_bubble = work.fills_bubble};
   SlotComputation computation(context, *work.slot);
   absl::Status status = computation.Run();
   board_.EndCompute(*work.slot, std::move(status), computation.TakeRecord());

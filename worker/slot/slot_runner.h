@@ -1,6 +1,6 @@
-// Runs the slots of one device worker, in the order they come, and samples
-// between them: copy queues, the feeder and the compute thread around one
-// SlotBoard.
+// Runs the slots of one device worker, in the order they come, samples between
+// them, and slots of backfill jobs while the others wait: copy queues, the
+// feeder, the compute thread and the backfill thread around one SlotBoard.
 //
 //   SlotRunner::Create(options, device, arena, index, outbox)
 //   runner->Submit(attempt, received_ns, command, tables)  // for each RunSlot
@@ -8,8 +8,8 @@
 //   runner->Withdraw(attempt)
 //
 // Each submitted slot is answered once: SlotDone, Withdrawn or Failed;
-// SlotStarted and MicroBatchDone come before.  Each sample is answered once:
-// SampleDone or Failed; SlotStarted comes before.
+// SlotStarted and MicroBatchDone or BackfillComputed come before.  Each sample
+// is answered once: SampleDone or Failed; SlotStarted comes before.
 //
 // Thread rule: Submit, SubmitSample, ForgetSample and Withdraw by one thread.
 // Owns its threads; destroying it gives every slot and sample up without an
@@ -40,7 +40,8 @@ namespace roundhouse::worker {
 struct SlotRunnerOptions {
   StageRunFactory make_run;
   GenerationFactory make_generation;
-  // Called first on the compute thread: SetComputeThreads in a real worker.
+  // Called first on each thread that computes: SetComputeThreads in a real
+  // worker.
   std::function<void()> prepare_compute_thread = [] {};
   double link_gbps = 0;  // per direction, 10^9 bits per second; 0: no throttle
   uint64_t chunk_bytes = 0;  // of bulk copies; 0: as the device likes them
@@ -90,7 +91,9 @@ class SlotRunner {
              int index, Outbox& outbox);
   absl::Status Start(int index);
   void Compute();
-  void ComputeSlot(const SlotBoard::Work& work);
+  void ComputeBackfill();
+  void ComputeSlot(const SlotBoard::Work& work, Stream& stream,
+                   DeviceTurn& turn);
   void ComputeSample(SlotBoard::Work work);
   void Fail(uint64_t attempt, uint64_t id, const absl::Status& status);
 
@@ -101,7 +104,8 @@ class SlotRunner {
   Pulse pulse_;
   SlotBoard board_;
   std::unique_ptr<Stream> stream_;
-  int64_t idle_since_ns_ = 0;  // of the compute thread, by which it is used
+  std::unique_ptr<Stream> backfill_stream_;
+  int64_t idle_since_ns_ = 0;  // of the compute thread, which uses it
   // Destroyed before the board: their last callbacks look at its slots.
   std::unique_ptr<CopyQueue> uploads_;
   std::unique_ptr<CopyQueue> downloads_;
@@ -110,6 +114,7 @@ class SlotRunner {
   std::unique_ptr<SlotFeeder> feeder_;
   std::thread feeder_thread_;
   std::thread compute_thread_;
+  std::thread backfill_thread_;
 };
 
 }  // namespace roundhouse::worker

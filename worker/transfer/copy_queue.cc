@@ -1,6 +1,7 @@
 #include "worker/transfer/copy_queue.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -16,8 +17,9 @@ constexpr const char* kRangeNames[wire::kDirections][wire::kPurposes] = {
     {"h2d weights", "h2d gradients", "h2d activations", "h2d other"},
     {"d2h weights", "d2h gradients", "d2h activations", "d2h other"}};
 
+// Cut into chunks.
 bool IsBulk(const CopyRequest& request) {
-  return request.priority == CopyPriority::kBulk;
+  return request.priority != CopyPriority::kActivation;
 }
 
 void RaiseTo(std::atomic<int64_t>& longest, int64_t value) {
@@ -64,11 +66,11 @@ absl::Status CopyQueue::Enqueue(CopyRequest request) {
                    request.bytes > 0);
   {
     MutexLock lock(mutex_);
-    if (activations_.size() + bulk_.size() >= kMaxQueuedCopies) {
+    if (WaitingCount() >= kMaxQueuedCopies) {
       return absl::ResourceExhaustedError(
           absl::StrCat(kMaxQueuedCopies, " copies are waiting already"));
     }
-    Entries& queue = IsBulk(request) ? bulk_ : activations_;
+    Entries& queue = QueueOf(request.priority);
     auto entry = std::make_shared<Entry>();
     entry->request = std::move(request);
     entry->enqueued_ns = MonotonicNs();
@@ -76,6 +78,17 @@ absl::Status CopyQueue::Enqueue(CopyRequest request) {
   }
   wake_.NotifyAll();
   return absl::OkStatus();
+}
+
+size_t CopyQueue::WaitingCount() const {
+  size_t count = 0;
+  for (const Entries& queue : waiting_) count += queue.size();
+  return count;
+}
+
+CopyQueue::Entries& CopyQueue::NextQueue() {
+  return *std::find_if(std::begin(waiting_), std::end(waiting_),
+                       [](const Entries& queue) { return !queue.empty(); });
 }
 
 CopyCounters CopyQueue::counters() const {
@@ -123,7 +136,7 @@ void CopyQueue::NoteBulkChunkEnd(int64_t began_ns, int64_t ended_ns) {
   for (const Chunk& chunk : in_flight_) {
     NoteAwaited(*chunk.entry, began_ns, ended_ns);
   }
-  for (const auto& entry : activations_) {
+  for (const auto& entry : QueueOf(CopyPriority::kActivation)) {
     NoteAwaited(*entry, began_ns, ended_ns);
   }
 }

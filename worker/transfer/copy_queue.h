@@ -1,12 +1,13 @@
 // One direction of a device's link: a thread that copies between host and
-// device memory, activations before weights and gradients.
+// device memory, activations before weights and gradients, and these before
+// what backfill jobs copy.
 //
-// Bulk copies are cut into chunks; before each chunk the thread looks whether
-// an activation is queued, so that none waits for more than the chunks in
-// flight (docs/design/cuda.md).  Several in flight keep a GPU's link busy
-// while this thread wakes up from one and begins the next.  Both directions are
-// ordered that way: a worker has one queue for each.  With a throttle a chunk
-// occupies the link for as long as that link would need.
+// Bulk copies, and all of backfill jobs, are cut into chunks; before each chunk
+// the thread looks whether an activation is queued, so that none waits for more
+// than the chunks in flight (docs/design/cuda.md).  Several in flight keep a
+// GPU's link busy while this thread wakes up from one and begins the next. Both
+// directions are ordered that way: a worker has one queue for each.  With a
+// throttle a chunk occupies the link for as long as that link would need.
 //
 // Owner: the slot runner.  Thread-safe.  Callbacks run on the queue's thread,
 // without its lock, and must not block for long.
@@ -68,8 +69,9 @@ struct CopyPlace {
 };
 
 // kActivation: activations and their gradients.  kBulk: weights and gradient
-// sums, and what may wait for them.
-enum class CopyPriority { kActivation, kBulk };
+// sums, and what may wait for them.  kBackfill: everything of backfill jobs.
+enum class CopyPriority { kActivation, kBulk, kBackfill };
+inline constexpr int kCopyPriorities = 3;
 
 struct CopyRequest {
   CopyPriority priority = CopyPriority::kActivation;
@@ -121,7 +123,7 @@ class CopyQueue {
     absl::Status status;  // the first error of its chunks
     uint64_t begun_bytes = 0;
     int chunks_in_flight = 0;
-    bool queued = true;                // in activations_ or bulk_
+    bool queued = true;                // in waiting_
     int64_t waited_ns = 0;             // behind bulk chunks
     uint64_t bulk_chunks_awaited = 0;  // likewise
     int64_t enqueued_ns = 0;
@@ -142,13 +144,16 @@ class CopyQueue {
   CopyQueue(std::unique_ptr<Stream> stream, const CopyQueueOptions& options);
 
   void Run();
+  size_t WaitingCount() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool HasWork() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return !activations_.empty() || !bulk_.empty();
+    return WaitingCount() > 0;
+  }
+  Entries& QueueOf(CopyPriority priority)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return waiting_[static_cast<size_t>(priority)];
   }
   // REQUIRES: HasWork().
-  Entries& NextQueue() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return activations_.empty() ? bulk_ : activations_;
-  }
+  Entries& NextQueue() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Whether a chunk in flight has to be waited for before the next one begins,
   // if there is one.
   bool ChunkIsDue() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -184,8 +189,7 @@ class CopyQueue {
 
   mutable Mutex mutex_;
   CondVar wake_;
-  Entries activations_ ABSL_GUARDED_BY(mutex_);
-  Entries bulk_ ABSL_GUARDED_BY(mutex_);
+  Entries waiting_[kCopyPriorities] ABSL_GUARDED_BY(mutex_);
   CopyCounters counters_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
 

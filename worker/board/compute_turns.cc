@@ -1,0 +1,127 @@
+#include "worker/board/compute_turns.h"
+
+#include <algorithm>
+
+#include "base/clock.h"
+
+namespace roundhouse::worker {
+
+std::optional<int64_t> WaitTable::Expected(const WaitPlace& place) const {
+  const auto found = lasted_.find(place);
+  if (found == lasted_.end()) return std::nullopt;
+  return *std::min_element(found->second.begin(), found->second.end());
+}
+
+void WaitTable::Note(const WaitPlace& place, int64_t lasted_ns) {
+  if (lasted_.size() >= kMostPlaces && !lasted_.contains(place)) {
+    lasted_.clear();
+  }
+  std::vector<int64_t>& lasted = lasted_[place];
+  if (lasted.size() == kKept) lasted.erase(lasted.begin());
+  lasted.push_back(lasted_ns);
+}
+
+int64_t MayBeginAt(int64_t now_ns, int64_t since_ns,
+                   std::optional<int64_t> expected_ns, int64_t takes_ns) {
+  const int64_t expected_end_ns = since_ns + expected_ns.value_or(0);
+  if (expected_ns.has_value() && now_ns + takes_ns <= expected_end_ns) {
+    return now_ns;
+  }
+  return std::max(now_ns, expected_end_ns + takes_ns);
+}
+
+// --- the compute thread ---
+
+void ComputeTurns::BeginWait(const WaitPlace& place) {
+  {
+    MutexLock lock(mutex_);
+    waiting_ = true;
+    place_ = place;
+    since_ns_ = MonotonicNs();
+    expected_ns_ = waits_.Expected(place);
+  }
+  changed_.NotifyAll();
+}
+
+void ComputeTurns::EndWait() {
+  MutexLock lock(mutex_);
+  if (place_.what != WaitPlace::For::kNothingKnown) {
+    waits_.Note(place_, MonotonicNs() - since_ns_);
+  }
+  wanted_ = true;
+  while (taken_ && !stopping_) changed_.Wait(mutex_);
+  wanted_ = waiting_ = false;
+}
+
+// --- the backfill thread ---
+
+int64_t ComputeTurns::BeginAt(int64_t now_ns, int64_t takes_ns) const {
+  return first_ ? now_ns
+                : MayBeginAt(now_ns, since_ns_, expected_ns_, takes_ns);
+}
+
+bool ComputeTurns::MayTake(int64_t now_ns, int64_t takes_ns) const {
+  return waiting_ && !wanted_ && BeginAt(now_ns, takes_ns) <= now_ns;
+}
+
+bool ComputeTurns::Take(int64_t takes_ns,
+                        const std::function<bool()>& given_up) {
+  MutexLock lock(mutex_);
+  while (!stopping_ && !given_up()) {
+    const int64_t now_ns = MonotonicNs();
+    if (MayTake(now_ns, takes_ns)) {
+      taken_ = true;
+      return true;
+    }
+    if (waiting_ && !wanted_) {
+      changed_.WaitUntil(mutex_, CondVar::DeadlineIn(absl::Nanoseconds(
+                                     BeginAt(now_ns, takes_ns) - now_ns)));
+    } else {
+      changed_.Wait(mutex_);
+    }
+  }
+  return false;
+}
+
+bool ComputeTurns::MayKeep(int64_t takes_ns) const {
+  MutexLock lock(mutex_);
+  return taken_ && MayTake(MonotonicNs(), takes_ns);
+}
+
+bool ComputeTurns::has() const {
+  MutexLock lock(mutex_);
+  return taken_;
+}
+
+void ComputeTurns::GiveBack() {
+  {
+    MutexLock lock(mutex_);
+    taken_ = false;
+  }
+  changed_.NotifyAll();
+}
+
+// --- anybody ---
+
+void ComputeTurns::SetFirst(bool first) {
+  {
+    MutexLock lock(mutex_);
+    first_ = first;
+  }
+  changed_.NotifyAll();
+}
+
+void ComputeTurns::Wake() {
+  { MutexLock lock(mutex_); }
+  changed_.NotifyAll();
+}
+
+void ComputeTurns::Stop() {
+  {
+    MutexLock lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.NotifyAll();
+}
+
+}  // namespace roundhouse::worker

@@ -1,0 +1,130 @@
+#include "worker/board/compute_turns.h"
+
+#include <atomic>
+#include <thread>
+
+#include "base/clock.h"
+#include "gtest/gtest.h"
+
+namespace roundhouse::worker {
+namespace {
+
+constexpr WaitPlace kPlace = {.what = WaitPlace::For::kInput, .job = 7};
+constexpr int64_t kHourNs = int64_t{3600} * 1'000'000'000;
+
+bool Never() { return false; }
+
+TEST(WaitTableTest, ExpectsTheShortestOfTheLastThree) {
+  WaitTable waits;
+  EXPECT_EQ(waits.Expected(kPlace), std::nullopt);
+  waits.Note(kPlace, 2);
+  EXPECT_EQ(waits.Expected(kPlace), 2);
+  for (const int64_t ns : {5, 9, 7}) waits.Note(kPlace, ns);
+  EXPECT_EQ(waits.Expected(kPlace), 5);
+  WaitPlace other = kPlace;
+  other.micro_batch = 1;
+  EXPECT_EQ(waits.Expected(other), std::nullopt);
+}
+
+TEST(WaitTableTest, IsBounded) {
+  WaitTable waits;
+  for (size_t i = 0; i < 3 * WaitTable::kMostPlaces; ++i) {
+    WaitPlace place = kPlace;
+    place.index = i;
+    waits.Note(place, 1);
+    EXPECT_EQ(waits.Expected(place), 1);
+  }
+  EXPECT_EQ(waits.Expected(kPlace), std::nullopt);  // forgotten
+}
+
+TEST(MayBeginAtTest, WhatFitsIntoTheExpectedWaitBeginsAtOnce) {
+  EXPECT_EQ(MayBeginAt(100, 100, 50, 50), 100);
+  EXPECT_EQ(MayBeginAt(130, 100, 50, 20), 130);
+}
+
+TEST(MayBeginAtTest, WhatDoesNotFitWaitsForAsLongBeyondIt) {
+  EXPECT_EQ(MayBeginAt(131, 100, 50, 20), 170);
+  EXPECT_EQ(MayBeginAt(100, 100, 50, 60), 210);
+  EXPECT_EQ(MayBeginAt(300, 100, 50, 60), 300);
+}
+
+TEST(MayBeginAtTest, WhereNothingIsKnownTheWaitShowsFirst) {
+  EXPECT_EQ(MayBeginAt(100, 100, std::nullopt, 20), 120);
+  EXPECT_EQ(MayBeginAt(125, 100, std::nullopt, 20), 125);
+}
+
+TEST(ComputeTurnsTest, TheDeviceIsTakenInWaitsOnly) {
+  ComputeTurns turns;
+  std::atomic<bool> took = false;
+  std::thread backfill([&] {
+    EXPECT_TRUE(turns.Take(0, Never));
+    took = true;
+  });
+  EXPECT_FALSE(turns.MayKeep(0));
+  EXPECT_FALSE(took);
+  turns.BeginWait({});
+  backfill.join();
+  EXPECT_TRUE(turns.has());
+  EXPECT_TRUE(turns.MayKeep(0));
+  EXPECT_FALSE(turns.MayKeep(kHourNs));
+  turns.GiveBack();
+  EXPECT_FALSE(turns.MayKeep(0));
+  turns.EndWait();
+}
+
+TEST(ComputeTurnsTest, TheWaitEndsOnceTheLayerIsOver) {
+  ComputeTurns turns;
+  turns.BeginWait({});
+  ASSERT_TRUE(turns.Take(0, Never));
+  std::atomic<bool> over = false;
+  std::thread compute([&] {
+    turns.EndWait();
+    EXPECT_TRUE(over);
+  });
+  while (turns.MayKeep(0)) std::this_thread::yield();  // it is wanted
+  over = true;
+  turns.GiveBack();
+  compute.join();
+}
+
+// A wait that was long before is expected to be.
+TEST(ComputeTurnsTest, ALongLayerBeginsWhereItFits) {
+  ComputeTurns turns;
+  turns.BeginWait(kPlace);
+  const int64_t until_ns = MonotonicNs() + 50'000'000;
+  while (MonotonicNs() < until_ns) std::this_thread::yield();
+  turns.EndWait();
+  turns.BeginWait(kPlace);
+  EXPECT_TRUE(turns.Take(1'000'000, Never));
+  turns.GiveBack();
+  turns.EndWait();
+}
+
+TEST(ComputeTurnsTest, WhoGoesFirstNeedNotFit) {
+  ComputeTurns turns;
+  turns.BeginWait({});
+  std::thread promote([&] { turns.SetFirst(true); });
+  EXPECT_TRUE(turns.Take(kHourNs, Never));
+  EXPECT_TRUE(turns.MayKeep(kHourNs));
+  promote.join();
+  turns.GiveBack();
+  turns.EndWait();
+}
+
+TEST(ComputeTurnsTest, WhatIsGivenUpOrStoppedTakesNothing) {
+  ComputeTurns turns;
+  std::atomic<bool> given_up = false;
+  std::thread waits([&] {
+    EXPECT_FALSE(turns.Take(kHourNs, [&] { return given_up.load(); }));
+  });
+  given_up = true;
+  turns.Wake();
+  waits.join();
+  std::thread stops([&] { EXPECT_FALSE(turns.Take(kHourNs, Never)); });
+  turns.Stop();
+  stops.join();
+  turns.EndWait();
+}
+
+}  // namespace
+}  // namespace roundhouse::worker
