@@ -33,7 +33,8 @@ class FakeDevice::Buffer : public worker::DeviceBuffer {
 
 class FakeDevice::WorkStream : public worker::Stream {
  public:
-  explicit WorkStream(FakeDevice& device) : device_(device) {}
+  explicit WorkStream(FakeDevice& device)
+      : device_(device), first_(device.streams_++ == 0) {}
   absl::Status CopyToDevice(std::byte* to, const std::byte*,
                             uint64_t bytes) override {
     device_.Upload(to, bytes);
@@ -78,10 +79,13 @@ class FakeDevice::WorkStream : public worker::Stream {
     device_.loss_.Happen();
     return absl::OkStatus();
   }
-  worker::NativeStream native() const override { return {}; }
+  worker::NativeStream native() const override {
+    return {.handle = first_ ? nullptr : &device_};
+  }
 
  private:
   FakeDevice& device_;
+  const bool first_;
 };
 
 FakeDevice::FakeDevice(FakeDeviceOptions options, Clock& clock)
@@ -200,6 +204,11 @@ int64_t FakeDevice::LinkNs(Engine engine, uint64_t bytes) const {
 void FakeDevice::Compute(int64_t duration_ns,
                          const std::vector<const void*>& uses) {
   Finish(Engine::kCompute, compute_.Queued(ReadyAt(uses), duration_ns), uses);
+}
+
+void FakeDevice::ComputeAsked(int64_t duration_ns,
+                              const std::vector<const void*>& uses) {
+  Finish(Engine::kCompute, compute_.Asked(ReadyAt(uses), duration_ns), uses);
 }
 
 void FakeDevice::Upload(const void* device, uint64_t bytes) {

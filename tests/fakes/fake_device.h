@@ -7,7 +7,8 @@
 // it on the same buffers is over, as streams and events order it on a GPU:
 //
 //   computation   the compute engine's, queued: what its thread is late with
-//                 is not the device's time
+//                 is not the device's time.  A backfill slot's is asked for
+//                 when its thread has the device
 //   downloads     queued likewise: they follow the computation that fills their
 //                 buffer
 //   uploads       asked for when the copy queue's thread hands them over, since
@@ -18,6 +19,7 @@
 #ifndef ROUNDHOUSE_TESTS_FAKES_FAKE_DEVICE_H_
 #define ROUNDHOUSE_TESTS_FAKES_FAKE_DEVICE_H_
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -46,7 +48,9 @@ struct FakeDeviceOptions {
   std::function<void(Engine, Resource::Interval)> observe;
 };
 
-// Thread rule: as Device; one thread computes, one uploads, one downloads.
+// Thread rule: as Device; one thread uploads, one downloads.  The first stream
+// is the compute thread's (worker/slot/slot_runner.cc); native() of each later
+// one has a handle.
 class FakeDevice : public worker::Device {
  public:
   // Mappings that wait for their next use.
@@ -68,6 +72,8 @@ class FakeDevice : public worker::Device {
   // the buffers in which `uses` lie is over; blocks until then.  An address
   // that lies in no buffer waits for nothing.
   void Compute(int64_t duration_ns, const std::vector<const void*>& uses);
+  // The same, and not before the call.
+  void ComputeAsked(int64_t duration_ns, const std::vector<const void*>& uses);
   // A copy of `bytes` to or from the buffer in which `device` lies.
   void Upload(const void* device, uint64_t bytes);
   void Download(const void* device, uint64_t bytes);
@@ -98,6 +104,7 @@ class FakeDevice : public worker::Device {
   Resource compute_;
   Resource uploads_;
   Resource downloads_;
+  std::atomic<int> streams_ = 0;
   std::mutex mutex_;
   std::map<const std::byte*, Region> regions_;  // guarded by mutex_
   // By their bytes; a GPU's pool makes no system call either.  Guarded by

@@ -47,8 +47,7 @@ class FakeStageRun : public worker::StageRun {
                             const LayerWeights& weights) override {
     const LayerCost& cost = CostOf(layer);
     const bool again = options_.keep != worker::Keep::kNothing;
-    device_.Compute(again ? cost.recompute_ns : cost.forward_ns,
-                    Addresses(weights));
+    Compute(again ? cost.recompute_ns : cost.forward_ns, Addresses(weights));
     return absl::OkStatus();
   }
   absl::Status CopyOutput(void* output) override { return Touch(output); }
@@ -69,8 +68,15 @@ class FakeStageRun : public worker::StageRun {
   const LayerCost& CostOf(int64_t layer) const {
     return costs_[static_cast<size_t>(layer)];
   }
+  void Compute(int64_t duration_ns, const std::vector<const void*>& uses) {
+    if (options_.stream.handle == nullptr) {
+      device_.Compute(duration_ns, uses);
+    } else {
+      device_.ComputeAsked(duration_ns, uses);
+    }
+  }
   absl::Status Touch(const void* data) {
-    device_.Compute(0, {data});
+    Compute(0, {data});
     return absl::OkStatus();
   }
 
@@ -86,9 +92,8 @@ absl::StatusOr<worker::HeadResult> FakeStageRun::Head(
   const bool backward = mode == worker::HeadMode::kLossAndGradient;
   std::vector<const void*> uses = Addresses(weights);
   uses.push_back(labels);
-  device_.Compute(
-      CostOf(head).forward_ns + (backward ? CostOf(head).backward_ns : 0),
-      uses);
+  Compute(CostOf(head).forward_ns + (backward ? CostOf(head).backward_ns : 0),
+          uses);
   if (backward && !options_.adapter.present()) {
     const int64_t hidden = options_.config.hidden_size;
     sink->OnGradient(head, ParamRole::kFinalNorm, nullptr, hidden);
@@ -106,7 +111,7 @@ absl::Status FakeStageRun::BackwardLayer(int64_t layer,
                                          worker::GradientSink* sink) {
   const LayerCost& cost = CostOf(layer);
   const bool again = options_.keep == worker::Keep::kLayer;
-  device_.Compute(cost.backward_ns + (again ? cost.recompute_ns : 0), {});
+  Compute(cost.backward_ns + (again ? cost.recompute_ns : 0), {});
   const UnitSpec unit =
       options_.adapter.present()
           ? AdapterUnit(options_.config, options_.adapter, layer)

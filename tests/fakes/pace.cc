@@ -33,19 +33,39 @@ Clock& MonotonicClock() {
   return clock;
 }
 
-Resource::Interval Resource::Queued(int64_t ready_ns, int64_t duration_ns) {
+Resource::Interval Resource::Take(int64_t ready_ns, int64_t duration_ns) {
   Interval interval;
   interval.begin_ns = std::max(free_ns_, ready_ns);
   interval.end_ns = free_ns_ = interval.begin_ns + duration_ns;
-  if (duration_ns > 0) clock_.SleepUntil(free_ns_);
-  returned_ns_ = clock_.Now();
   return interval;
+}
+
+Resource::Interval Resource::WaitFor(const Interval& interval) {
+  if (interval.end_ns > interval.begin_ns) clock_.SleepUntil(interval.end_ns);
+  const int64_t now = clock_.Now();
+  MutexLock lock(mutex_);
+  returned_ns_ = now;
+  return interval;
+}
+
+Resource::Interval Resource::Queued(int64_t ready_ns, int64_t duration_ns) {
+  Interval interval;
+  {
+    MutexLock lock(mutex_);
+    interval = Take(ready_ns, duration_ns);
+  }
+  return WaitFor(interval);
 }
 
 Resource::Interval Resource::Asked(int64_t ready_ns, int64_t duration_ns) {
   const int64_t now = clock_.Now();
-  const bool at_once = now - returned_ns_ <= kAtOnceNs;
-  return Queued(std::max(ready_ns, at_once ? free_ns_ : now), duration_ns);
+  Interval interval;
+  {
+    MutexLock lock(mutex_);
+    const bool at_once = now - returned_ns_ <= kAtOnceNs;
+    interval = Take(std::max(ready_ns, at_once ? free_ns_ : now), duration_ns);
+  }
+  return WaitFor(interval);
 }
 
 }  // namespace roundhouse::fakes

@@ -13,6 +13,8 @@
 #include <cstdint>
 #include <limits>
 
+#include "base/mutex.h"
+
 namespace roundhouse::fakes {
 
 // Nanoseconds.  Thread-safe.
@@ -27,7 +29,7 @@ class Clock {
 // CLOCK_MONOTONIC.
 Clock& MonotonicClock();
 
-// Thread-compatible: one thread uses it.
+// Thread-safe.
 class Resource {
  public:
   // Whoever comes back within this long has not waited for anything else.
@@ -53,9 +55,14 @@ class Resource {
  private:
   static constexpr int64_t kNever = std::numeric_limits<int64_t>::min() / 2;
 
+  Interval Take(int64_t ready_ns, int64_t duration_ns)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Interval WaitFor(const Interval& interval);
+
   Clock& clock_;
-  int64_t free_ns_;
-  int64_t returned_ns_ = kNever;
+  Mutex mutex_;
+  int64_t free_ns_ ABSL_GUARDED_BY(mutex_);
+  int64_t returned_ns_ ABSL_GUARDED_BY(mutex_) = kNever;
 };
 
 }  // namespace roundhouse::fakes
