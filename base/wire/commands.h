@@ -32,8 +32,8 @@ struct Withdraw {
   uint64_t target_attempt = 0;
 };
 
-// The slot's turn (RunSlot::turn) is another one now, if it has not begun.  Is
-// not answered.
+// The slot's turn (RunSlot::turn) is another one now, if it has not begun; one
+// of backfill stays so, and no other becomes one.  Is not answered.
 struct SetTurn {
   uint64_t target_attempt = 0;
   uint64_t turn = 0;

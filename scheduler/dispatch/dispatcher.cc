@@ -62,6 +62,7 @@ void Dispatcher::SetClass(JobId id, JobClass job_class) {
   Job& job = jobs_.at(id);
   if (job.job_class == job_class) return;
   SharesOf(job.job_class).RemoveJob(id);
+  if (job.job_class == JobClass::kBackfill) job.steps.WithdrawBackfill();
   job.job_class = job_class;
   SharesOf(job_class).AddJob(id, job.owner);
   const auto next_turn = [&] {

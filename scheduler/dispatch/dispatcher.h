@@ -93,7 +93,8 @@ class Dispatcher {
   void AddJob(JobId job, const JobShape& shape, const JobOwner& owner = {},
               JobClass job_class = JobClass::kNormal);
   // Its next slots go as those of that class.  Slots that devices have go with
-  // them, behind others of it, where it goes before the class that they had.
+  // them, behind others of it, where it goes before the class that they had;
+  // backfill slots are withdrawn for that, and sent again.
   void SetClass(JobId job, JobClass job_class);
   // What it has with the host worker is forgotten, and its answer ignored.
   // REQUIRES: no slot of it is out.

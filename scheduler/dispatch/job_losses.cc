@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "base/log.h"
+#include "base/turns.h"
 #include "scheduler/dispatch/job_steps.h"
 
 namespace roundhouse {
@@ -23,6 +24,14 @@ void JobSteps::WorkerDied(SlotId id) {
     SetState(slot, Slot::State::kLostWorker);
   }
   if (slots_held_) WithdrawFrom(id);  // what comes later would wait for it
+}
+
+void JobSteps::WithdrawBackfill() {
+  for (const auto& [id, slot] : slots_) {
+    const bool placed = slot.state == Slot::State::kOut ||
+                        slot.state == Slot::State::kLostWorker;
+    if (placed && IsBackfillTurn(slot.turn)) return WithdrawFrom(id);
+  }
 }
 
 // What comes before the first one that is placed anew stays where it is: none

@@ -116,15 +116,12 @@ bool SentWork::Full(const Device& device, const SentSlot& slot) const {
       options_.max_job_slots) {
     return true;
   }
+  if (slot.job_class == JobClass::kBackfill) {
+    return of_class(JobClass::kBackfill) >= options_.max_backfill_slots;
+  }
   const int urgent = of_class(JobClass::kUrgent);
   const int normal = of_class(JobClass::kNormal);
-  const int backfill = of_class(JobClass::kBackfill);
   const int most = options_.max_device_slots + options_.more_urgent_slots;
-  if (slot.job_class == JobClass::kBackfill) {
-    // Some that were backfill may be of another class by now.
-    return backfill >= options_.max_backfill_slots ||
-           urgent + normal + backfill >= most + options_.max_backfill_slots;
-  }
   if (urgent + normal >= most) return true;
   // Each leave room for one of the others.
   return slot.job_class == JobClass::kUrgent
@@ -207,7 +204,10 @@ std::vector<SentWork::SentSlot> SentWork::PutForward(
   std::vector<SentSlot> changed;
   for (auto& [id, state] : devices_) {
     for (SentSlot& slot : state.slots) {
-      if (slot.job != job || slot.job_class <= to) continue;
+      if (slot.job != job || slot.job_class <= to ||
+          slot.job_class == JobClass::kBackfill) {
+        continue;
+      }
       for (int c = Index(to); c < Index(slot.job_class); ++c) {
         state.free_ns[c] = FreeNs(state, c) + slot.device_ns;
       }

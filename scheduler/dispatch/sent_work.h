@@ -106,7 +106,8 @@ class SentWork {
   // has as many slots as it may.
   std::optional<DeviceId> Place(const SentSlot& slot) const;
   void Add(DeviceId device, const SentSlot& slot);
-  // The job's slots of later classes are of this one now, with these turns.
+  // The job's slots of later classes, but backfill, are of this one now, with
+  // these turns.
   std::vector<SentSlot> PutForward(JobId job, JobClass to,
                                    const std::function<uint64_t()>& next_turn);
   // What the job's slots that are with devices will take, where a unit of a

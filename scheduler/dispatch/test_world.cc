@@ -171,7 +171,6 @@ void World::HoldAfter(std::optional<uint64_t> step) {
 }
 
 void World::SetClass(JobId job, JobClass job_class) {
-  class_was_set_ = true;
   dispatcher_.SetClass(job, job_class);
   Take();
 }
@@ -215,9 +214,7 @@ void World::Execute(const RunSlotAction& action) {
                            return slot.turn >= begin && slot.turn < end;
                          });
   };
-  if (class_was_set_) {
-    // What a device has goes along.
-  } else if (IsBackfillTurn(action.turn)) {
+  if (IsBackfillTurn(action.turn)) {
     EXPECT_LE(count(kBackfillTurn, std::numeric_limits<uint64_t>::max()), 3);
   } else {
     EXPECT_LE(count(0, kBackfillTurn), 6);
@@ -246,6 +243,7 @@ void World::Execute(const SetTurnAction& action) {
   for (RunSlotAction& slot : queues_[Number(action.device)]) {
     if (slot.slot != action.slot) continue;
     EXPECT_LT(action.turn, slot.turn);
+    EXPECT_EQ(IsBackfillTurn(action.turn), IsBackfillTurn(slot.turn));
     slot.turn = action.turn;
   }
 }

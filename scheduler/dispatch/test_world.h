@@ -165,7 +165,6 @@ class World {
   std::map<std::tuple<JobId, bool, int>, BlockUse> blocks_;
   std::map<size_t, size_t> computing_;  // device, place in its queue
   std::set<SlotId> started_;            // the dispatcher knows it
-  bool class_was_set_ = false;          // while slots may have been out
   std::set<DeviceId> leaving_;
 };
 

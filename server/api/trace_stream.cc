@@ -11,10 +11,11 @@ namespace roundhouse {
 namespace {
 
 // The names of each device, then of the host; by TraceTrack.
-constexpr const char* kDeviceTracks[] = {"compute", "wait", "h2d", "d2h"};
+constexpr const char* kDeviceTracks[] = {"compute", "wait", "h2d", "d2h",
+                                         "backfill"};
 constexpr const char* kHostTracks[] = {"host:gather", "host:reduce",
                                        "host:optimizer", "host:steps"};
-constexpr int kTracksOfDevice = 4;
+constexpr int kTracksOfDevice = 5;
 static_assert(static_cast<int>(TraceTrack::kGather) == kTracksOfDevice);
 
 // What a job did that is not shown.

@@ -106,6 +106,7 @@ void DeviceLedger::Started(int64_t at_ns, const wire::WaitTimes& waits,
                            bool fills_bubble) {
   // The one before was given up on the way: it computed until this wait began.
   if (computing_) AccountComputing(Advance(at_ns - Sum(waits)));
+  backfilled_ns_ = 0;
   AccountWaiting(at_ns);
   GiveCauses(waits);
   computing_ = true;

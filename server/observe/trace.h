@@ -31,6 +31,7 @@ enum class TraceTrack {
   kWait,
   kH2D,
   kD2H,
+  kBackfill,  // computed in waits of others
   // The host's tracks: no device.
   kGather,
   kReduce,

@@ -309,9 +309,11 @@ void TraceRecorder::OnBackfillComputed(int device,
                                        const wire::BackfillComputed& part) {
   if (!recording()) return;
   TraceInterval interval = IntervalOf(part.slot);
+  if (interval.kind.empty()) return;
+  interval.track = TraceTrack::kBackfill;
   interval.device = device;
   interval.micro_batch = static_cast<int>(part.index);
-  interval.started_ns = part.started_ns;
+  interval.started_ns = std::max(part.started_ns, trace_->started_ns);
   interval.ended_ns = part.ended_ns;
   Add(interval);
 }

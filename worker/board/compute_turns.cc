@@ -1,7 +1,9 @@
 #include "worker/board/compute_turns.h"
 
 #include <algorithm>
+#include <utility>
 
+#include "absl/status/status.h"
 #include "base/clock.h"
 
 namespace roundhouse::worker {
@@ -32,10 +34,12 @@ int64_t MayBeginAt(int64_t now_ns, int64_t since_ns,
 
 // --- the compute thread ---
 
-void ComputeTurns::BeginWait(const WaitPlace& place) {
+void ComputeTurns::BeginWait(const WaitPlace& place,
+                             std::shared_ptr<Event> queued) {
   {
     MutexLock lock(mutex_);
     waiting_ = true;
+    queued_ = std::move(queued);
     place_ = place;
     since_ns_ = MonotonicNs();
     expected_ns_ = waits_.Expected(place);
@@ -51,17 +55,14 @@ void ComputeTurns::EndWait() {
   wanted_ = true;
   while (taken_ && !stopping_) changed_.Wait(mutex_);
   wanted_ = waiting_ = false;
+  queued_ = nullptr;
 }
 
 // --- the backfill thread ---
 
-int64_t ComputeTurns::BeginAt(int64_t now_ns, int64_t takes_ns) const {
-  return first_ ? now_ns
-                : MayBeginAt(now_ns, since_ns_, expected_ns_, takes_ns);
-}
-
 bool ComputeTurns::MayTake(int64_t now_ns, int64_t takes_ns) const {
-  return waiting_ && !wanted_ && BeginAt(now_ns, takes_ns) <= now_ns;
+  return waiting_ && !wanted_ &&
+         MayBeginAt(now_ns, since_ns_, expected_ns_, takes_ns) <= now_ns;
 }
 
 bool ComputeTurns::Take(int64_t takes_ns,
@@ -69,15 +70,22 @@ bool ComputeTurns::Take(int64_t takes_ns,
   MutexLock lock(mutex_);
   while (!stopping_ && !given_up()) {
     const int64_t now_ns = MonotonicNs();
-    if (MayTake(now_ns, takes_ns)) {
+    if (!waiting_ || wanted_) {
+      changed_.Wait(mutex_);
+    } else if (!MayTake(now_ns, takes_ns)) {
+      const int64_t begin_ns =
+          MayBeginAt(now_ns, since_ns_, expected_ns_, takes_ns);
+      changed_.WaitUntil(
+          mutex_, CondVar::DeadlineIn(absl::Nanoseconds(begin_ns - now_ns)));
+    } else if (const std::shared_ptr<Event> queued = queued_) {
+      mutex_.Unlock();
+      const absl::Status done = queued->Wait();
+      mutex_.Lock();
+      if (!done.ok()) return false;
+      if (queued_ == queued) queued_ = nullptr;
+    } else {
       taken_ = true;
       return true;
-    }
-    if (waiting_ && !wanted_) {
-      changed_.WaitUntil(mutex_, CondVar::DeadlineIn(absl::Nanoseconds(
-                                     BeginAt(now_ns, takes_ns) - now_ns)));
-    } else {
-      changed_.Wait(mutex_);
     }
   }
   return false;
@@ -102,14 +110,6 @@ void ComputeTurns::GiveBack() {
 }
 
 // --- anybody ---
-
-void ComputeTurns::SetFirst(bool first) {
-  {
-    MutexLock lock(mutex_);
-    first_ = first;
-  }
-  changed_.NotifyAll();
-}
 
 void ComputeTurns::Wake() {
   { MutexLock lock(mutex_); }

@@ -28,10 +28,12 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <vector>
 
 #include "base/mutex.h"
+#include "worker/device/device.h"
 
 namespace roundhouse::worker {
 
@@ -80,14 +82,16 @@ class ComputeTurns {
   // --- the compute thread ---
 
   // It computes nothing until EndWait, which blocks until the layer that is
-  // under way is done.
-  void BeginWait(const WaitPlace& place);
+  // under way is done.  `queued`: after what its device may still compute; null
+  // where that is nothing.
+  void BeginWait(const WaitPlace& place, std::shared_ptr<Event> queued);
   void EndWait();
 
   // --- the backfill thread ---
 
   // Blocks until what takes `takes_ns` may be computed; the device is the
-  // thread's then.  False: it is given up, or the worker stops.
+  // thread's then.  False: it is given up, the worker stops, or the device is
+  // lost, which whoever computes finds next.
   bool Take(int64_t takes_ns, const std::function<bool()>& given_up);
   // Whether it has the device and may go on for `takes_ns`.
   bool MayKeep(int64_t takes_ns) const;
@@ -96,8 +100,6 @@ class ComputeTurns {
 
   // --- anybody ---
 
-  // The slot that it computes goes before all others now, or no more.
-  void SetFirst(bool first);
   // Take looks at `given_up` again.
   void Wake();
   void Stop();
@@ -105,16 +107,14 @@ class ComputeTurns {
  private:
   bool MayTake(int64_t now_ns, int64_t takes_ns) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  int64_t BeginAt(int64_t now_ns, int64_t takes_ns) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   mutable Mutex mutex_;
   CondVar changed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  bool first_ ABSL_GUARDED_BY(mutex_) = false;
   bool taken_ ABSL_GUARDED_BY(mutex_) = false;    // by the backfill thread
   bool waiting_ ABSL_GUARDED_BY(mutex_) = false;  // the compute thread
   bool wanted_ ABSL_GUARDED_BY(mutex_) = false;   // by it, while it is taken
+  std::shared_ptr<Event> queued_ ABSL_GUARDED_BY(mutex_);  // not waited for
   WaitPlace place_ ABSL_GUARDED_BY(mutex_);
   int64_t since_ns_ ABSL_GUARDED_BY(mutex_) = 0;
   std::optional<int64_t> expected_ns_ ABSL_GUARDED_BY(mutex_);

@@ -1,7 +1,9 @@
 #include "worker/board/compute_turns.h"
 
 #include <atomic>
+#include <memory>
 #include <thread>
+#include <utility>
 
 #include "base/clock.h"
 #include "gtest/gtest.h"
@@ -62,7 +64,7 @@ TEST(ComputeTurnsTest, TheDeviceIsTakenInWaitsOnly) {
   });
   EXPECT_FALSE(turns.MayKeep(0));
   EXPECT_FALSE(took);
-  turns.BeginWait({});
+  turns.BeginWait({}, nullptr);
   backfill.join();
   EXPECT_TRUE(turns.has());
   EXPECT_TRUE(turns.MayKeep(0));
@@ -74,7 +76,7 @@ TEST(ComputeTurnsTest, TheDeviceIsTakenInWaitsOnly) {
 
 TEST(ComputeTurnsTest, TheWaitEndsOnceTheLayerIsOver) {
   ComputeTurns turns;
-  turns.BeginWait({});
+  turns.BeginWait({}, nullptr);
   ASSERT_TRUE(turns.Take(0, Never));
   std::atomic<bool> over = false;
   std::thread compute([&] {
@@ -90,24 +92,41 @@ TEST(ComputeTurnsTest, TheWaitEndsOnceTheLayerIsOver) {
 // A wait that was long before is expected to be.
 TEST(ComputeTurnsTest, ALongLayerBeginsWhereItFits) {
   ComputeTurns turns;
-  turns.BeginWait(kPlace);
+  turns.BeginWait(kPlace, nullptr);
   const int64_t until_ns = MonotonicNs() + 50'000'000;
   while (MonotonicNs() < until_ns) std::this_thread::yield();
   turns.EndWait();
-  turns.BeginWait(kPlace);
+  turns.BeginWait(kPlace, nullptr);
   EXPECT_TRUE(turns.Take(1'000'000, Never));
   turns.GiveBack();
   turns.EndWait();
 }
 
-TEST(ComputeTurnsTest, WhoGoesFirstNeedNotFit) {
+class Queued final : public Event {
+ public:
+  explicit Queued(absl::Status status) : status_(std::move(status)) {}
+  absl::Status Wait() override {
+    waited_ = true;
+    return status_;
+  }
+  bool waited() const { return waited_; }
+
+ private:
+  const absl::Status status_;
+  std::atomic<bool> waited_ = false;
+};
+
+TEST(ComputeTurnsTest, WhatTheDeviceStillComputesIsWaitedFor) {
   ComputeTurns turns;
-  turns.BeginWait({});
-  std::thread promote([&] { turns.SetFirst(true); });
-  EXPECT_TRUE(turns.Take(kHourNs, Never));
-  EXPECT_TRUE(turns.MayKeep(kHourNs));
-  promote.join();
+  const auto queued = std::make_shared<Queued>(absl::OkStatus());
+  turns.BeginWait({}, queued);
+  EXPECT_FALSE(queued->waited());
+  EXPECT_TRUE(turns.Take(0, Never));
+  EXPECT_TRUE(queued->waited());
   turns.GiveBack();
+  turns.EndWait();
+  turns.BeginWait({}, std::make_shared<Queued>(absl::AbortedError("lost")));
+  EXPECT_FALSE(turns.Take(0, Never));
   turns.EndWait();
 }
 

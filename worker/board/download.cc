@@ -18,7 +18,8 @@ absl::Status QueueDownload(SlotBoard& board, CopyQueue& downloads,
                            const wire::Arena& arena, Slot& slot,
                            Download download) {
   CopyRequest request;
-  request.priority = download.priority;
+  request.priority =
+      slot.backfill() ? CopyPriority::kBackfill : download.priority;
   request.purpose = download.purpose;
   request.to = arena.Bytes(download.to);
   request.from = download.buffer->data();

@@ -16,7 +16,7 @@ struct Download {
   DeviceBuffer* buffer = nullptr;
   CopiedPart part;
   wire::BufferRef to;
-  CopyPriority priority = CopyPriority::kBulk;
+  CopyPriority priority = CopyPriority::kBulk;  // kBackfill of such a slot
   wire::Purpose purpose = wire::Purpose::kGradients;
   CopyPlace place;
   std::unique_ptr<Event> after;  // null: it can begin

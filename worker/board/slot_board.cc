@@ -56,9 +56,8 @@ void SlotBoard::SetTurn(uint64_t attempt, uint64_t turn) {
     MutexLock lock(mutex_);
     SlotState* const slot = table_.Find(attempt);
     if (slot != nullptr) slot->turn = turn;
-    turns_.SetFirst(table_.BesideGoesFirst());
   }
-  WakeAll();
+  changed_.NotifyAll();
 }
 
 void SlotBoard::Stop() {
@@ -122,8 +121,7 @@ void SlotBoard::EndCompute(Slot& slot, absl::Status status,
     MutexLock lock(mutex_);
     SlotState& state = StateOf(slot);
     state.EndCompute(std::move(status), std::move(record));
-    if (state.beside) computes_backfill_.store(false);
-    turns_.SetFirst(table_.BesideGoesFirst());
+    if (state.backfill()) computes_backfill_.store(false);
   }
   WakeAll();
 }

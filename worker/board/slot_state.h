@@ -46,6 +46,9 @@ struct Slot {
   const std::shared_ptr<const JobTables> tables;
   const SlotPlan plan;
 
+  // It was sent for a backfill job.
+  bool backfill() const { return IsBackfillTurn(command.turn); }
+
   // Withdrawn or failed: copies not yet made stay unmade.
   std::atomic<bool> abandoned{false};
   CopyStats stats;  // by the copy queues
@@ -140,7 +143,6 @@ struct SlotState : Slot {
   bool behind_sample = false;  // came after a sample was due that still waits
   bool published = false;      // every word that it waits for was reached
   bool fills_bubble = false;   // taken while the oldest one lacked its inputs
-  bool beside = false;         // the backfill thread computes it
   Publication gather_begun;    // RunSlot::gather_begun
   absl::Status failure;
   int copies_in_flight = 0;  // queued or under way, or it must stay
@@ -169,8 +171,11 @@ struct SlotState : Slot {
 
   ComputeRecord computed;  // once it is kComputed
 
-  // Its turn is one of a backfill job.
-  bool backfill() const { return IsBackfillTurn(turn); }
+  // A library may have memory for it while others compute: it is, or may any
+  // time be, in the middle of a backfill slot's micro-batch.
+  bool HoldsWorkingBytes() const {
+    return backfill() && held_bytes > 0 && phase != ComputePhase::kComputed;
+  }
   // On the device: what the first micro-batch needs to begin.
   bool FirstInputThere() const;
   bool FirstWeightsThere() const;

@@ -18,7 +18,7 @@ constexpr absl::Duration kLately = absl::Seconds(1);
 class WorkingBytes {
  public:
   void Add(const SlotState& slot) {
-    uint64_t& most = most_[slot.backfill() || slot.beside ? 1 : 0];
+    uint64_t& most = most_[slot.backfill() ? 1 : 0];
     most = std::max(most, slot.plan.working_bytes);
   }
   uint64_t sum() const { return most_[0] + most_[1]; }
@@ -133,13 +133,19 @@ uint64_t SlotTable::BytesBeforeSample() const {
     const bool waits_for_it = slot->backfill() && slot->held_bytes == 0;
     bytes += slot->behind_sample || waits_for_it ? slot->held_bytes
                                                  : slot->planned_bytes();
+    if (slot->HoldsWorkingBytes()) bytes += slot->plan.working_bytes;
   }
   return bytes;
 }
 
 void SlotTable::LeaveRoomFor(const SlotState& slot) {
   uint64_t bytes = slot.plan.working_bytes + kept_.bytes();
-  for (const auto& other : slots_) bytes += other->held_bytes;
+  for (const auto& other : slots_) {
+    bytes += other->held_bytes;
+    if (other.get() != &slot && other->HoldsWorkingBytes()) {
+      bytes += other->plan.working_bytes;
+    }
+  }
   if (bytes > limit_bytes()) kept_ = SampleCache();
 }
 
@@ -165,29 +171,26 @@ bool SlotTable::TakeSample(Work& work) {
   return true;
 }
 
-SlotState* SlotTable::Beside() const {
-  for (const auto& slot : slots_) {
-    if (slot->beside && slot->phase == ComputePhase::kComputing) {
-      return slot.get();
-    }
-  }
-  return nullptr;
+bool SlotTable::ComputesBackfill() const {
+  return std::any_of(slots_.begin(), slots_.end(), [](const auto& slot) {
+    return slot->backfill() && slot->phase == ComputePhase::kComputing;
+  });
 }
 
 bool SlotTable::HasOthers() const {
   return std::any_of(slots_.begin(), slots_.end(), [](const auto& slot) {
-    return slot->phase != ComputePhase::kComputed && !slot->beside &&
-           !slot->backfill();
+    return slot->phase != ComputePhase::kComputed && !slot->backfill();
   });
 }
 
-bool SlotTable::BesideGoesFirst() const {
-  const SlotState* const beside = Beside();
-  return beside != nullptr && !beside->backfill() && !beside->abandoned;
-}
-
 SlotState* SlotTable::TakeBackfill() {
-  if (Beside() != nullptr) return nullptr;
+  // While the device refuses memory to others, none more comes beside them.
+  const int64_t now_ns = MonotonicNs();
+  const bool refused =
+      std::any_of(slots_.begin(), slots_.end(), [now_ns](const auto& slot) {
+        return !slot->backfill() && RefusedLately(*slot, now_ns);
+      });
+  if (refused || ComputesBackfill()) return nullptr;
   std::vector<uint64_t> seen;
   SlotState* lowest = nullptr;
   for (const auto& slot : slots_) {
@@ -204,14 +207,13 @@ SlotState* SlotTable::TakeBackfill() {
     if (lowest == nullptr || slot->turn < lowest->turn) lowest = slot.get();
   }
   if (lowest == nullptr) return nullptr;
+  if (!samples_.empty()) ++samples_[0]->passed_over;
   lowest->phase = ComputePhase::kComputing;
-  lowest->beside = true;
   LeaveRoomFor(*lowest);
   return lowest;
 }
 
 bool SlotTable::TakeWork(Work& work) {
-  if (BesideGoesFirst()) return false;
   SlotState* slot = FirstQueued();
   bool ready = slot != nullptr && slot->FirstInputThere();
   if (slot != nullptr) {
@@ -245,8 +247,11 @@ SlotTable::Claim SlotTable::ClaimOn(const SlotState& slot,
     return {planned, planned, true};
   }
   if (slot.backfill() && !other.backfill()) {
-    if (has_memory) return {other.held_bytes, other.held_bytes, true};
-    return {planned, planned, true};
+    if (!has_memory) return {planned, planned, true};
+    const bool works =
+        other.phase == ComputePhase::kComputing ||
+        (other.phase == ComputePhase::kQueued && other.held_bytes > 0);
+    return {other.held_bytes, other.held_bytes, works};
   }
   const bool waits = slot.phase == ComputePhase::kQueued;
   if (other.phase == ComputePhase::kQueued) {
@@ -280,7 +285,7 @@ bool SlotTable::MayHold(const SlotState& slot, uint64_t bytes) {
   const uint64_t limit = limit_bytes();
   const uint64_t most = std::max(committed, held) + working.sum();
   if (most > limit) {
-    memory_wanted_ = true;
+    memory_wanted_ |= !slot.backfill();
     return false;
   }
   if (most + kept_.bytes() > limit) kept_ = SampleCache();
@@ -299,12 +304,13 @@ absl::StatusOr<std::unique_ptr<DeviceBuffer>> SlotTable::Allocate(
   absl::StatusOr<std::unique_ptr<DeviceBuffer>> buffer =
       device_.Allocate(bytes, what);
   if (!absl::IsResourceExhausted(buffer.status())) return buffer;
+  const int64_t now_ns = MonotonicNs();
   const bool another_runs =
       sample_bytes_ > 0 ||
       std::any_of(slots_.begin(), slots_.end(), [&](const auto& other) {
-        return other.get() != &slot && other->phase != ComputePhase::kQueued;
+        return other.get() != &slot && other->phase != ComputePhase::kQueued &&
+               !RefusedLately(*other, now_ns);
       });
-  const int64_t now_ns = MonotonicNs();
   if (another_runs || !RefusedLately(slot, now_ns)) {
     slot.refused_since_ns = now_ns;
   }
@@ -313,7 +319,7 @@ absl::StatusOr<std::unique_ptr<DeviceBuffer>> SlotTable::Allocate(
       absl::Nanoseconds(now_ns - slot.refused_since_ns) >= max_refusal_) {
     return buffer;
   }
-  memory_wanted_ = true;
+  memory_wanted_ |= !slot.backfill();
   return std::unique_ptr<DeviceBuffer>();
 }
 

@@ -24,8 +24,7 @@
 // takes its first memory only where it and all the others have all that they
 // may come to need; what they may come to need counts from then on for every
 // slot that comes later.  Room is left beside for what a library takes for one
-// of each.  One whose turn becomes another class's while it is computed goes
-// before every slot that has not begun.
+// of each.
 //
 // Whose turn it is: the oldest slot's, once its first input is there; else a
 // sample's.  A sample that was passed over kMaxPassedOver times is *due*: it
@@ -114,8 +113,6 @@ class SlotTable {
   SlotState* TakeBackfill();
   // Others than backfill slots are here that are not computed yet.
   bool HasOthers() const;
-  // What the backfill thread computes is of a class that goes first.
-  bool BesideGoesFirst() const;
 
   // A buffer of the slot's pool, null when there is none to be had now; `fresh`
   // says that it was never used.
@@ -154,7 +151,7 @@ class SlotTable {
   absl::StatusOr<std::unique_ptr<DeviceBuffer>> Allocate(
       SlotState& slot, uint64_t bytes, const std::string& what);
   bool MayHold(const SlotState& slot, uint64_t bytes);
-  SlotState* Beside() const;
+  bool ComputesBackfill() const;
   // What `other` may come to need, or holds, that `slot` has to leave.
   struct Claim {
     uint64_t committed = 0;

@@ -418,7 +418,8 @@ void PeerExchange::SendDown(Run& run, uint64_t begin, uint64_t elements,
   if (run.taken.slot == nullptr) return;
   Slot& slot = *run.taken.slot;
   CopyRequest request;
-  request.priority = CopyPriority::kBulk;
+  request.priority =
+      slot.backfill() ? CopyPriority::kBackfill : CopyPriority::kBulk;
   request.purpose = wire::Purpose::kGradients;
   request.to = arena_.Bytes(run.command.slice) + begin * sizeof(float);
   request.from = scratch_->data() + run.scratch.result(result);

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <map>
 #include <tuple>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -35,7 +36,7 @@ class DeviceTurn : public SlotBoard::WaitWatch {
   // long.  CANCELLED: the slot is given up.
   virtual absl::Status BeginLayer(uint32_t layer, PassDirection direction,
                                   ComputeClock& clock) = 0;
-  // The pass is queued on the stream.
+  // The pass is queued on the stream, and what follows from it.
   virtual absl::Status EndLayer() = 0;
   // The device is used no more, for now.
   virtual void GiveBack() = 0;
@@ -72,15 +73,18 @@ class ComputeThreadTurn final : public DeviceTurn {
 class LayerPace {
  public:
   using Key = std::tuple<uint64_t, uint32_t, PassDirection>;  // job, layer
-  // The last time; 0: there was none.
+  // The shortest of the last kKept times: others had to wait for a core, or
+  // were the library's first.  Where there is none, the longest of the job's
+  // other layers; else 0.
   int64_t Of(const Key& key) const;
   void Note(const Key& key, int64_t ns);
 
+  static constexpr size_t kKept = 3;
   // It forgets everything where there would be more.
   static constexpr size_t kMostKeys = 4096;
 
  private:
-  std::map<Key, int64_t> ns_;
+  std::map<Key, std::vector<int64_t>> ns_;  // the newest last
 };
 
 class BackfillThreadTurn final : public DeviceTurn {
@@ -98,14 +102,16 @@ class BackfillThreadTurn final : public DeviceTurn {
   // the thread gives it back.
   absl::Status EndLayer() override;
   void GiveBack() override;
-  void Begin() override { GiveBack(); }
-  void End() override {}
+  // In the middle of a layer it takes the device again.
+  void Begin() override;
+  void End() override;
 
   // At the latest then it tells what it computed.
   static constexpr absl::Duration kTellEvery = absl::Milliseconds(50);
 
  private:
   void Tell(int64_t now_ns);
+  bool Take();
 
   SlotBoard& board_;
   Stream& stream_;
@@ -114,6 +120,8 @@ class BackfillThreadTurn final : public DeviceTurn {
   const Slot* slot_ = nullptr;
   uint32_t index_ = 0;  // of the micro-batch
   LayerPace::Key layer_;
+  bool in_layer_ = false;
+  bool interrupted_ = false;  // by a wait: its time says nothing
   int64_t layer_began_ns_ = 0;
   int64_t taken_ns_ = 0;
 };

@@ -150,12 +150,6 @@ absl::StatusOr<ComputeClock::Mark> SlotComputation::BeginLayer(
   return clock_.Now();
 }
 
-absl::Status SlotComputation::EndLayer(uint32_t layer, PassDirection direction,
-                                       ComputeClock::Mark began) {
-  RETURN_IF_ERROR(clock_.EndLayer(layer, direction, std::move(began)));
-  return turn_.EndLayer();
-}
-
 absl::StatusOr<DeviceBuffer*> SlotComputation::AwaitUpload(
     const UploadName& name, wire::WaitCause late) {
   int64_t waited_ns = 0;
@@ -256,10 +250,12 @@ absl::Status SlotComputation::Forward(StageRun& run, size_t m) {
     ASSIGN_OR_RETURN(ComputeClock::Mark began,
                      BeginLayer(layer, PassDirection::kForward));
     RETURN_IF_ERROR(run.ForwardLayer(layer, weights));
-    RETURN_IF_ERROR(EndLayer(layer, PassDirection::kForward, std::move(began)));
+    RETURN_IF_ERROR(
+        clock_.EndLayer(layer, PassDirection::kForward, std::move(began)));
     RETURN_IF_ERROR(
         Emit(m, layer + 1, wire::OutputKind::kActivation,
              [&](std::byte* output) { return run.CopyOutput(output); }));
+    RETURN_IF_ERROR(turn_.EndLayer());
   }
   return absl::OkStatus();
 }
@@ -279,12 +275,13 @@ absl::Status SlotComputation::RunHead(StageRun& run, size_t m) {
                    context_.arena.Bytes(command_.micro_batches[m].labels)),
                backward ? HeadMode::kLossAndGradient : HeadMode::kLossOnly,
                command_.loss_scale, &sums_));
-  RETURN_IF_ERROR(EndLayer(layer, direction, std::move(began)));
+  RETURN_IF_ERROR(clock_.EndLayer(layer, direction, std::move(began)));
   record_.results.push_back(
       {.loss_sum = result.loss_sum,
        .target_tokens = static_cast<uint64_t>(result.target_tokens),
        .finite = result.finite ? wire::Finite::kYes : wire::Finite::kNo});
-  return backward ? sums_.FinishLayer(layer) : absl::OkStatus();
+  if (backward) RETURN_IF_ERROR(sums_.FinishLayer(layer));
+  return turn_.EndLayer();
 }
 
 absl::Status SlotComputation::Backward(StageRun& run, size_t m) {
@@ -305,8 +302,9 @@ absl::Status SlotComputation::Backward(StageRun& run, size_t m) {
                      BeginLayer(number, PassDirection::kBackward));
     RETURN_IF_ERROR(run.BackwardLayer(layer, &sums_));
     RETURN_IF_ERROR(
-        EndLayer(number, PassDirection::kBackward, std::move(began)));
+        clock_.EndLayer(number, PassDirection::kBackward, std::move(began)));
     RETURN_IF_ERROR(sums_.FinishLayer(layer));
+    RETURN_IF_ERROR(turn_.EndLayer());
   }
   return Emit(m, command_.first_layer, wire::OutputKind::kGradient,
               [&](std::byte* output) { return run.CopyInputGradient(output); });
@@ -349,7 +347,6 @@ absl::Status SlotComputation::EmitOutput(uint32_t o, const Fill& fill) {
 }
 
 CopyPriority SlotComputation::PriorityOf(const wire::SlotOutput& output) const {
-  if (turn_.backfill()) return CopyPriority::kBackfill;
   const bool last = output.micro_batch + 1 == command_.micro_batches.size();
   return last && output.kind == wire::OutputKind::kGradient &&
                  output.boundary == 0
@@ -401,8 +398,6 @@ absl::Status SlotComputation::SendSum(size_t unit, uint32_t contribution,
                .buffer = down,
                .part = {CopiedPart::Kind::kSum, unit},
                .to = command_.contributions[contribution].buffer,
-               .priority = turn_.backfill() ? CopyPriority::kBackfill
-                                            : CopyPriority::kBulk,
                .place = {.layer = command_.units[unit].layer}});
 }
 

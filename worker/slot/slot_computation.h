@@ -70,8 +70,6 @@ class SlotComputation : private SumStore {
   absl::Status Backward(StageRun& run, size_t m);
   absl::StatusOr<ComputeClock::Mark> BeginLayer(uint32_t layer,
                                                 PassDirection direction);
-  absl::Status EndLayer(uint32_t layer, PassDirection direction,
-                        ComputeClock::Mark began);
   absl::StatusOr<LayerWeights> AwaitWeights(uint32_t layer);
   // `late`: what the bytes in the arena were waited for.
   absl::StatusOr<DeviceBuffer*> AwaitUpload(const UploadName& upload,
