@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/turns.h"
 #include "gtest/gtest.h"
 #include "worker/device/cpu/cpu_device.h"
 #include "worker/slot/test_job.h"
@@ -79,6 +80,14 @@ class SlotTableTest : public testing::Test {
     slot_.job = SlotTestJob::kJob;
     slot->published = true;
     for (Upload& weights : slot->weights) weights.arrival = Arrival::kThere;
+    return slot;
+  }
+
+  // One of a backfill job, likewise.
+  SlotState* AddBackfill() {
+    slot_.turn = kBackfillTurn;
+    SlotState* const slot = AddOther();
+    slot_.turn = 0;
     return slot;
   }
 
@@ -518,6 +527,80 @@ TEST_F(SlotTableTest, OneSampleTooManyIsRefused) {
   EXPECT_TRUE(refused());  // one computes
   table_->EndSample(SampleCache());
   EXPECT_EQ(table_->AddSample(NewSample(9)), absl::OkStatus());
+}
+
+// --- backfill ---
+
+TEST_F(SlotTableTest, ABackfillSlotIsItsThreadsAlone) {
+  SlotState* const backfill = AddBackfill();
+  SlotTable::Work work;
+  EXPECT_FALSE(table_->TakeWork(work));
+  SlotState* const slot = AddSlot(true);
+  EXPECT_EQ(Next().slot, slot);
+  EXPECT_EQ(table_->TakeBackfill(), backfill);
+  EXPECT_TRUE(table_->HasOthers());
+  AddBackfill();
+  EXPECT_EQ(table_->TakeBackfill(), nullptr);  // one at a time
+  End(slot);
+  EXPECT_FALSE(table_->HasOthers());
+}
+
+TEST_F(SlotTableTest, ABackfillSlotThatWaitsForAWordDoesNotBegin) {
+  SlotState* const backfill = AddBackfill();
+  backfill->published = false;
+  EXPECT_EQ(table_->TakeBackfill(), nullptr);
+}
+
+TEST_F(SlotTableTest, ABackfillSlotBeginsWithMemoryForAllOrNone) {
+  working_bytes_ = 100;
+  MakeTable(2 * slot_bytes_ + 199);  // both work at the same time
+  SlotState* const backfill = AddBackfill();
+  AddSlot(true);
+  EXPECT_FALSE(Take(backfill, 64));
+  MakeTable(2 * slot_bytes_ + 200);
+  SlotState* const again = AddBackfill();
+  SlotState* const slot = AddSlot(true);
+  EXPECT_TRUE(Take(again, 64));
+  EXPECT_TRUE(TakeAll(slot));
+  EXPECT_TRUE(Take(again, slot_bytes_ - 64));
+}
+
+// Whoever comes later waits for its end, and it does not wait for them.
+TEST_F(SlotTableTest, ABackfillSlotThatHasMemoryGetsTheRest) {
+  working_bytes_ = 100;
+  MakeTable(2 * slot_bytes_ + 199);
+  SlotState* const backfill = AddBackfill();
+  EXPECT_TRUE(Take(backfill, 64));
+  SlotState* const slot = AddSlot(false);
+  EXPECT_FALSE(TakeAll(slot));
+  EXPECT_TRUE(Take(slot, slot_bytes_ / 2));
+  EXPECT_TRUE(Take(backfill, slot_bytes_ - 64));
+  EXPECT_EQ(table_->TakeBackfill(), backfill);
+  EXPECT_FALSE(Take(slot, slot_bytes_ - slot_bytes_ / 2));
+  End(backfill);
+  EXPECT_TRUE(Take(slot, slot_bytes_ - slot_bytes_ / 2));
+}
+
+// Until it has some, it counts for nobody.
+TEST_F(SlotTableTest, ABackfillSlotWithoutMemoryIsInNobodysWay) {
+  MakeTable(slot_bytes_);
+  AddBackfill();
+  SlotState* const slot = AddSlot(true);
+  EXPECT_TRUE(TakeAll(slot));
+}
+
+TEST_F(SlotTableTest, SamplesAreDueAlsoBehindBackfillSlots) {
+  AddSample(1);
+  for (int i = 0; i <= kMaxPassedOver; ++i) {
+    SlotState* const backfill = AddBackfill();
+    if (backfill->behind_sample) break;
+    ASSERT_EQ(table_->TakeBackfill(), backfill);
+    End(backfill);
+  }
+  SlotState* const behind = AddBackfill();
+  EXPECT_TRUE(behind->behind_sample);
+  EXPECT_EQ(table_->TakeBackfill(), nullptr);
+  EXPECT_EQ(NextSample(), 1u);
 }
 
 }  // namespace
