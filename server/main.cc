@@ -6,6 +6,7 @@
 #include <iostream>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "base/files/file_fault.h"
 #include "base/kill_point.h"
 #include "base/log.h"
@@ -58,6 +59,9 @@ absl::StatusOr<DaemonOptions> Options(const DaemonSettings& settings) {
 absl::Status Run(const DaemonOptions& options) {
   RETURN_IF_ERROR(roundhouse::ArmKillPoint(options.kill_at));
   RETURN_IF_ERROR(roundhouse::ArmFileFaults(options.file_fault_at));
+  // gRPC puts a local time into each error, and would read the zone's file on
+  // the event loop's thread.
+  absl::LocalTimeZone();
   return roundhouse::RunDaemon(options);
 }
 

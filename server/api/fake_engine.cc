@@ -179,11 +179,14 @@ absl::StatusOr<PoolSnapshot> FakeEngine::PoolFor(const std::string& id) {
   ASSIGN_OR_RETURN(const JobRecord job, store_->Get(id));
   const JobOwner first = {kDefaultProject, "first"};
   const JobLength length = {.steps = 10, .step_device_seconds = 2};
+  SharedUse used{.running = CountOf({first})};
+  used.host_bytes.Add(first, 90);
   return PoolSnapshot{
       .now = absl::FromUnixSeconds(1'700'000'000),
       .asked = job,
       .max_running_jobs = 2,
       .places_taken = 1,
+      .used = used,
       .queue = {{.id = "job-99", .owner = first, .host_bytes = 60},
                 {.id = id,
                  .owner = {job.project, job.owner},

@@ -229,8 +229,7 @@ class Engine final : public JobEngine {
   const JobQueue::Queued* NextQueued();
   // What running jobs have, and jobs had, of what is limited.
   SharedUse UsedNow() const;
-  // Finds out what the job needs, where that is limited.  True: it is to be
-  // passed over.
+  // Finds out what the job needs.  True: it is to be passed over.
   bool NeedsTooMuch(const JobQueue::Queued& queued);
   // Whether it can be opened to its end; it is being opened.
   bool GoesOnOpening(const std::string& id);

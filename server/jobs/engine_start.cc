@@ -113,9 +113,7 @@ SharedUse Engine::UsedNow() const {
 }
 
 bool Engine::NeedsTooMuch(const JobQueue::Queued& queued) {
-  if (sharing_.host_bytes.empty() || queued.host_bytes.has_value()) {
-    return false;
-  }
+  if (queued.host_bytes.has_value()) return false;
   const auto found = opener_.Find(queued.id);
   if (!found.has_value() || !found->ok() || !(**found)->host.ok()) return false;
   const uint64_t bytes = (**found)->host->total();

@@ -180,20 +180,25 @@ void Queues::Look() {
       const std::string& id = change.event.job_id;
       Job& job = jobs_[id];
       if (change.event.state != job.state) {
-        OnState(id, job, change.event.state);
+        OnState(id, job, change.event);
       }
     }
     if (changes->size() < 100) return;
   }
 }
 
-void Queues::OnState(const std::string& id, Job& job, JobState state) {
-  Say(absl::StrCat(id, " is ", JobStateName(state)));
+void Queues::OnState(const std::string& id, Job& job, const JobEvent& event) {
+  const JobState state = event.state;
+  Say(absl::StrCat(id, " is ", JobStateName(state), " ",
+                   JobReasonName(event.reason)));
   const JobState was = job.state;
   job.state = state;
+  job.gives_way =
+      state == JobState::kPausing && event.reason == JobReason::kGivesWay;
   if (state == JobState::kQueued) ++changes_;
   if (state == JobState::kFailed) Break(absl::StrCat(id, " failed"));
-  if (IsActive(was) && !IsActive(state)) {
+  // Its place is another's at once, its memory once it is saved.
+  if (job.gives_way || (IsActive(was) && !IsActive(state))) {
     ends_.push_back({job.owner.user, server_->now()});
   }
   if (state != JobState::kLoading) return;
@@ -273,7 +278,7 @@ bool Queues::IsAtHisLimit(const JobOwner& owner, const std::string& but) const {
   const auto running =
       std::count_if(jobs_.begin(), jobs_.end(), [&](const auto& entry) {
         return entry.first != but && IsActive(entry.second.state) &&
-               entry.second.owner.user == owner.user;
+               !entry.second.gives_way && entry.second.owner.user == owner.user;
       });
   return running >= max_of_user_;
 }

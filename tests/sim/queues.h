@@ -74,6 +74,7 @@ class Queues {
   };
   struct Job {
     JobState state = JobState::kValidating;
+    bool gives_way = false;  // PAUSING, for others have its place
     JobOwner owner;
     std::optional<Answer> answer;          // the newest
     std::optional<absl::Time> turn_since;  // its turn has come, it was said
@@ -92,7 +93,7 @@ class Queues {
   void DoSomething();
   void Pass(absl::Duration time);
   void Look();
-  void OnState(const std::string& id, Job& job, JobState state);
+  void OnState(const std::string& id, Job& job, const JobEvent& event);
 
   void AskAll();
   v1::JobExplanation Ask(const std::string& id);
