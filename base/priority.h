@@ -7,19 +7,34 @@
 
 namespace roundhouse {
 
-// kUrgent: goes before all others, where its owner may say so.  The greater one
-// goes first.  The job store has the numbers.
-enum class Priority { kNormal = 0, kUrgent = 1 };
+// kUrgent: goes before all others, where its owner may say so.  kBackfill: gets
+// what the others leave.  The greater one goes first.  The job store has the
+// numbers.
+enum class Priority { kBackfill = -1, kNormal = 0, kUrgent = 1 };
+
+// All of them, the greatest first.
+inline constexpr Priority kPriorities[] = {Priority::kUrgent, Priority::kNormal,
+                                           Priority::kBackfill};
 
 // As job files have it.
 inline const char* PriorityName(Priority priority) {
-  return priority == Priority::kUrgent ? "urgent" : "normal";
+  switch (priority) {
+    case Priority::kUrgent:
+      return "urgent";
+    case Priority::kNormal:
+      return "normal";
+    case Priority::kBackfill:
+      break;
+  }
+  return "backfill";
 }
 
 // nullopt: none has this number.
 inline std::optional<Priority> PriorityFromNumber(int64_t number) {
-  if (number != 0 && number != 1) return std::nullopt;
-  return static_cast<Priority>(number);
+  for (const Priority priority : kPriorities) {
+    if (static_cast<int64_t>(priority) == number) return priority;
+  }
+  return std::nullopt;
 }
 
 }  // namespace roundhouse

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstddef>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/log.h"
@@ -19,10 +20,6 @@ std::string StepText(const v1::FineTuningJob& job) {
   return job.total_steps() == 0
              ? absl::StrCat(job.step())
              : absl::StrCat(job.step(), "/", job.total_steps());
-}
-
-bool IsUrgent(const v1::FineTuningJob& job) {
-  return job.priority() == v1::URGENT;
 }
 
 std::string AgeText(absl::Duration age) {
@@ -171,8 +168,10 @@ std::string JobTable(const std::vector<v1::FineTuningJob>& jobs,
       std::any_of(jobs.begin(), jobs.end(), [](const v1::FineTuningJob& job) {
         return !job.project().empty() && job.project() != "default";
       });
-  const bool urgent = std::any_of(jobs.begin(), jobs.end(), IsUrgent);
-  if (urgent) rows[0].push_back("PRIORITY");
+  const bool classes = std::any_of(
+      jobs.begin(), jobs.end(),
+      [](const v1::FineTuningJob& job) { return !ClassText(job).empty(); });
+  if (classes) rows[0].push_back("PRIORITY");
   if (owners) rows[0].push_back("OWNER");
   if (projects) rows[0].push_back("PROJECT");
   for (const v1::FineTuningJob& job : jobs) {
@@ -182,7 +181,10 @@ std::string JobTable(const std::vector<v1::FineTuningJob>& jobs,
                                      : "-",
          EtaText(job, now), AgeText(now - TimeOf(job.create_time())),
          job.output_name().empty() ? "-" : job.output_name()});
-    if (urgent) rows.back().push_back(IsUrgent(job) ? "urgent" : "-");
+    if (classes) {
+      const std::string text = ClassText(job);
+      rows.back().push_back(text.empty() ? "-" : text);
+    }
     if (owners) rows.back().push_back(job.owner());
     if (projects) rows.back().push_back(job.project());
   }
@@ -196,7 +198,7 @@ std::string JobText(const v1::FineTuningJob& job) {
       {"project:", job.project() == "default" ? "" : job.project()},
       {"state:", v1::JobState_Name(job.state())},
       {"reason:", ReasonText(job)},
-      {"priority:", IsUrgent(job) ? "urgent" : ""},
+      {"priority:", ClassText(job)},
       {"memory:", MemoryText(job)},
       {"data read:", DataReadText(job.data_read())},
       {"step:", StepText(job)},
@@ -343,6 +345,13 @@ std::string StateText(const v1::FineTuningJob& job) {
                       job.memory() == v1::KEPT ? " (memory kept)" : "",
                       read.empty() ? "" : " (data read: ", read,
                       read.empty() ? "" : ")");
+}
+
+std::string ClassText(const v1::FineTuningJob& job) {
+  return job.priority() == v1::NORMAL ||
+                 job.priority() == v1::JOB_PRIORITY_UNSPECIFIED
+             ? ""
+             : absl::AsciiStrToLower(v1::JobPriority_Name(job.priority()));
 }
 
 double DataReadShare(double share) {

@@ -42,6 +42,8 @@ std::string ReasonText(const v1::FineTuningJob& job);
 // The state, and behind it in brackets what a table has no column for: a pause
 // that keeps the memory, the share of the data that is read.
 std::string StateText(const v1::FineTuningJob& job);
+// Its class where that is not NORMAL, as job files have it, else "".
+std::string ClassText(const v1::FineTuningJob& job);
 // FineTuningJob.data_read from 0 to 1, whatever the wire says; "43 %", or "" of
 // none.
 double DataReadShare(double share);

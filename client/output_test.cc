@@ -70,7 +70,7 @@ TEST(OutputTest, JobTableShowsRunningNumbers) {
             "b22   QUEUED   0     -       -         -     1m   mine\n");
 }
 
-TEST(OutputTest, UrgentJobsAreSaidToBe) {
+TEST(OutputTest, UrgentAndBackfillJobsAreSaidToBe) {
   v1::FineTuningJob urgent = RunningJob();
   EXPECT_EQ(JobTable({urgent}, At(1012)).find("PRIORITY"), std::string::npos);
   EXPECT_EQ(JobText(urgent).find("priority:"), std::string::npos);
@@ -79,6 +79,11 @@ TEST(OutputTest, UrgentJobsAreSaidToBe) {
   EXPECT_NE(table.find("OUTPUT  PRIORITY\n"), std::string::npos) << table;
   EXPECT_NE(table.find("-       urgent\n"), std::string::npos) << table;
   EXPECT_NE(JobText(urgent).find("priority:  urgent\n"), std::string::npos);
+  v1::FineTuningJob backfill = RunningJob();
+  backfill.set_priority(v1::BACKFILL);
+  EXPECT_NE(JobTable({urgent, backfill}, At(1012)).find("-       backfill\n"),
+            std::string::npos);
+  EXPECT_NE(JobText(backfill).find("priority:  backfill\n"), std::string::npos);
 }
 
 TEST(OutputTest, JobTextLeavesOutWhatIsNotKnown) {

@@ -299,15 +299,20 @@ TEST_F(RunTest, APriorityIsAWord) {
     asked = call;
     *job = MakeJob(v1::RUNNING);
     if (call == "priority URGENT") job->set_priority(v1::URGENT);
+    if (call == "priority BACKFILL") job->set_priority(v1::BACKFILL);
     return grpc::Status::OK;
   };
   EXPECT_EQ(Run({"priority", "a1", "urgent"}), ExitCode::kOk);
   EXPECT_EQ(out(), "a1 RUNNING (urgent)\n");
+  EXPECT_EQ(Run({"priority", "a1", "backfill"}), ExitCode::kOk);
+  EXPECT_EQ(out(), "a1 RUNNING (backfill)\n");
   EXPECT_EQ(Run({"priority", "a1", "normal"}), ExitCode::kOk);
   EXPECT_EQ(out(), "a1 RUNNING\n");
   EXPECT_EQ(asked, "priority NORMAL");
   EXPECT_EQ(Run({"priority", "a1", "urgnt"}), ExitCode::kUsage);
   EXPECT_TRUE(Has(err(), "did you mean urgent?")) << err();
+  EXPECT_EQ(Run({"priority", "a1", "job_priority_unspecified"}),
+            ExitCode::kUsage);
   EXPECT_EQ(Run({"priority", "a1"}), ExitCode::kUsage);
 }
 

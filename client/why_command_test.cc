@@ -26,8 +26,9 @@ class WhyCommandTest : public ClientTest {
   }
 
   v1::JobExplanation& why() { return *answer_.mutable_explanation(); }
-  std::string Text(v1::JobState state) {
+  std::string Text(v1::JobState state, v1::JobPriority priority = v1::NORMAL) {
     *answer_.mutable_job() = MakeJob(state);
+    answer_.mutable_job()->set_priority(priority);
     EXPECT_EQ(Run({"why", "a1"}), ExitCode::kOk) << err();
     EXPECT_EQ(err(), "");
     std::istringstream lines(out());
@@ -61,11 +62,18 @@ class WhyCommandTest : public ClientTest {
 TEST_F(WhyCommandTest, AJobThatWaitsBehindOthers) {
   Add(v1::OBSTACLE_JOBS_BEFORE);
   v1::QueuePlace& queue = *why().mutable_queue();
-  queue.set_place(5);
+  queue.set_place(7);
   queue.set_size(12);
   v1::JobBefore* before = queue.add_before();
   before->set_job("projects/vision/fineTuningJobs/job-3");
   before->set_reason(v1::ORDER_REASON_CLASS);
+  before = queue.add_before();
+  before->set_job("projects/vision/fineTuningJobs/job-4");
+  before->set_reason(v1::ORDER_REASON_CLASS);
+  before->set_job_class("normal");
+  before = queue.add_before();
+  before->set_job("projects/vision/fineTuningJobs/job-2");
+  before->set_reason(v1::ORDER_REASON_RAN);
   before = queue.add_before();
   before->set_job("projects/vision/fineTuningJobs/job-5");
   before->set_reason(v1::ORDER_REASON_PROJECT_HAD_LESS);
@@ -86,8 +94,10 @@ TEST_F(WhyCommandTest, AJobThatWaitsBehindOthers) {
   expected.set_measured_in("projects/vision/fineTuningJobs/job-1");
   EXPECT_EQ(Text(v1::QUEUED),
             R"(a1 is QUEUED since 2023-11-14 20:08 UTC (2:05:00).
-- it is number 5 of 12 in the queue; before it:
+- it is number 7 of 12 in the queue; before it:
     job-3 is urgent
+    job-4 is normal
+    job-2 ran before, and goes on
     job-5 its project had less of the devices lately: 1.25 device hours for its
     share, this one's 8.00
     another's job has waited for longer (passed over now, by a limit of its
@@ -128,6 +138,43 @@ TEST_F(WhyCommandTest, AJobThatItsOwnersLimitHoldsUp) {
           6.0 GiB
 expected: start not known: how long it, or a job whose end it waits for, still
           takes was not measured yet
+devices: 3 devices are in use, 1 lent or fenced
+)");
+}
+
+TEST_F(WhyCommandTest, AJobThatOthersGiveWayTo) {
+  v1::Obstacle& most = Add(v1::OBSTACLE_MAX_RUNNING_JOBS);
+  most.mutable_limit()->set_used(2);
+  most.set_jobs_give_way(true);
+  v1::Obstacle& memory = Add(v1::OBSTACLE_HOST_MEMORY);
+  SetMemory(memory.mutable_memory());
+  memory.set_jobs_give_way(true);
+  memory.mutable_memory()->mutable_holders(0)->set_lower_class(true);
+  memory.mutable_memory()->mutable_holders(1)->set_waits(false);
+  memory.mutable_memory()->mutable_holders(1)->set_leaves(true);
+  EXPECT_EQ(Text(v1::QUEUED),
+            R"(a1 is QUEUED since 2023-11-14 20:08 UTC (2:05:00).
+- 2 jobs run, as many as may (--max-running-jobs): one of a lower class is saved
+  for it
+- it needs 40.0 GiB of host memory; 12.0 GiB can be had in one piece, 20.0 GiB
+  of 256.0 GiB are free. Jobs of a lower class are saved for it
+    held: job-1 200.0 GiB (of a lower class), another's job 30.0 GiB (is being
+          saved), all else 6.0 GiB
+devices: 3 devices are in use, 1 lent or fenced
+)");
+}
+
+TEST_F(WhyCommandTest, ABackfillJobGetsWhatOthersLeave) {
+  v1::DeviceService& service = *why().mutable_service();
+  service.set_window_seconds(300);
+  service.set_share(0.25);
+  service.set_jobs(2);
+  service.set_backfill_jobs(1);
+  EXPECT_EQ(Text(v1::RUNNING, v1::BACKFILL),
+            R"(a1 is RUNNING since 2023-11-14 20:08 UTC (2:05:00), backfill.
+- nothing is in its way: it computes
+share: in the last 5:00 it had 25 % of what devices computed; it gets what
+       others leave, with 2 jobs that have work, 1 backfill
 devices: 3 devices are in use, 1 lent or fenced
 )");
 }

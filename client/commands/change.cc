@@ -4,9 +4,12 @@
 #include <ostream>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/nearest_name.h"
 #include "base/visible_text.h"
+#include "client/output.h"
 #include "client/tables/message_json.h"
 
 namespace roundhouse::client {
@@ -44,7 +47,9 @@ ExitCode ChangeCommand::Run(const std::vector<std::string>& arguments,
     case OutputFormat::kTable:
       session->out() << VisibleLine(ShortName(job.name())) << " "
                      << v1::JobState_Name(job.state())
-                     << (job.priority() == v1::URGENT ? " (urgent)" : "")
+                     << (ClassText(job).empty()
+                             ? ""
+                             : absl::StrCat(" (", ClassText(job), ")"))
                      << "\n";
       break;
     case OutputFormat::kJson:
@@ -96,11 +101,17 @@ CommandInfo Info(const std::string& name, const std::string& summary,
 }  // namespace
 
 absl::StatusOr<v1::JobPriority> ParsePriority(const std::string& text) {
-  if (text == "normal") return v1::NORMAL;
-  if (text == "urgent") return v1::URGENT;
-  return absl::InvalidArgumentError(
-      absl::StrCat("\"", text, "\" is none of normal, urgent",
-                   DidYouMean(text, {"normal", "urgent"})));
+  std::vector<std::string> names;
+  const auto& all = *v1::JobPriority_descriptor();
+  for (int i = 0; i < all.value_count(); ++i) {
+    const auto priority = static_cast<v1::JobPriority>(all.value(i)->number());
+    if (priority == v1::JOB_PRIORITY_UNSPECIFIED) continue;
+    names.push_back(absl::AsciiStrToLower(all.value(i)->name()));
+    if (text == names.back()) return priority;
+  }
+  return absl::InvalidArgumentError(absl::StrCat("\"", text, "\" is none of ",
+                                                 absl::StrJoin(names, ", "),
+                                                 DidYouMean(text, names)));
 }
 
 std::unique_ptr<Command> MakePauseCommand() {
@@ -149,11 +160,12 @@ std::unique_ptr<Command> MakeCancelCommand() {
 
 std::unique_ptr<Command> MakePriorityCommand() {
   return std::make_unique<PriorityCommand>(
-      CommandInfo{"priority", "JOB urgent|normal",
-                  "let a job go before the others, or not any more",
+      CommandInfo{"priority", "JOB urgent|normal|backfill",
+                  "let a job go before the others, as they do, or after them",
                   "It holds from the job's next slot on, and in the queue.  "
                   "Whose jobs may be urgent\nis a limit (urgent_jobs); those "
-                  "of admins may.",
+                  "of admins may.  A backfill job gets what the\nothers "
+                  "leave, and gives way to them.",
                   2, 2},
       [](auto& jobs, auto* context, const auto& arguments, auto* job) {
         v1::UpdateFineTuningJobRequest request;

@@ -93,7 +93,7 @@ void SubmitCommand::DefineFlags(FlagSet* flags) {
                    "the job's project; when not given, default or the only one "
                    "that you are in");
   flags->AddString("priority", 0, "PRIORITY", &priority_,
-                   "urgent or normal, whatever the file says");
+                   "urgent, normal or backfill, whatever the file says");
   flags->AddString("request-id", 0, "ID", &request_id_,
                    "a name of this request, made up when not given; the same "
                    "one makes no second job");

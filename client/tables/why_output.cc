@@ -56,7 +56,8 @@ std::string LimitText(const v1::ReachedLimit& limit) {
       limit.limit(), " VALUE");
 }
 
-std::string MemoryText(const v1::MissingMemory& memory) {
+std::string MemoryText(const v1::Obstacle& obstacle) {
+  const v1::MissingMemory& memory = obstacle.memory();
   std::string text = absl::StrCat(
       FormatBytes(memory.needed_bytes()), " of host memory; ",
       FormatBytes(memory.available_bytes()), " can be had in one piece, ",
@@ -65,7 +66,17 @@ std::string MemoryText(const v1::MissingMemory& memory) {
   if (memory.being_freed()) {
     absl::StrAppend(&text, ". Memory of a job that has ended is being freed");
   }
+  if (obstacle.jobs_give_way()) {
+    absl::StrAppend(&text, ". Jobs of a lower class are saved for it");
+  }
   return text;
+}
+
+std::string HolderText(const v1::MemoryHolder& holder) {
+  return holder.waits()         ? " (PAUSED, keeps it)"
+         : holder.leaves()      ? " (is being saved)"
+         : holder.lower_class() ? " (of a lower class)"
+                                : "";
 }
 
 std::string HoldersText(const v1::MissingMemory& memory) {
@@ -73,7 +84,7 @@ std::string HoldersText(const v1::MissingMemory& memory) {
   for (const v1::MemoryHolder& holder : memory.holders()) {
     parts.push_back(absl::StrCat(NameText(holder.job()), " ",
                                  FormatBytes(holder.bytes()),
-                                 holder.waits() ? " (PAUSED, keeps it)" : ""));
+                                 HolderText(holder)));
   }
   if (memory.other_bytes() > 0) {
     parts.push_back(
@@ -99,10 +110,12 @@ std::string ObstacleText(const v1::Obstacle& obstacle, const std::string& it) {
       return "others go first";
     case v1::OBSTACLE_MAX_RUNNING_JOBS:
       return absl::StrCat(obstacle.limit().used(),
-                          " jobs run, as many as may (--max-running-jobs): "
-                          "one has to end");
+                          " jobs run, as many as may (--max-running-jobs): ",
+                          obstacle.jobs_give_way()
+                              ? "one of a lower class is saved for it"
+                              : "one has to end");
     case v1::OBSTACLE_HOST_MEMORY:
-      return absl::StrCat(it, " needs ", MemoryText(obstacle.memory()));
+      return absl::StrCat(it, " needs ", MemoryText(obstacle));
     case v1::OBSTACLE_BEING_OPENED:
       return absl::StrCat(it == "it" ? "its" : absl::StrCat(it, "'s"),
                           " turn has come: its files are being opened and its "
@@ -133,7 +146,9 @@ std::string OrderText(const v1::JobBefore& before) {
   };
   switch (before.reason()) {
     case v1::ORDER_REASON_CLASS:
-      return "is urgent";
+      return absl::StrCat("is ", before.job_class().empty()
+                                     ? "urgent"
+                                     : VisibleLine(before.job_class()));
     case v1::ORDER_REASON_BEING_OPENED:
       return "is being opened";
     case v1::ORDER_REASON_PROJECT_HAD_LESS:
@@ -142,6 +157,8 @@ std::string OrderText(const v1::JobBefore& before) {
       return had_less("user");
     case v1::ORDER_REASON_OLDER:
       return "has waited for longer";
+    case v1::ORDER_REASON_RAN:
+      return "ran before, and goes on";
     default:
       return "goes first";
   }
@@ -239,7 +256,16 @@ std::string DevicesText(const v1::PoolDevices& devices) {
   return text;
 }
 
-std::string ServiceText(const v1::DeviceService& service) {
+std::string FairText(const v1::FineTuningJob& job,
+                     const v1::DeviceService& service) {
+  const bool others = service.jobs() > service.backfill_jobs();
+  return job.priority() == v1::BACKFILL && others
+             ? "it gets what others leave"
+             : absl::StrCat(PercentText(service.fair_share()), " is fair now");
+}
+
+std::string ServiceText(const v1::FineTuningJob& job,
+                        const v1::DeviceService& service) {
   std::string text;
   const std::string window = ClockText(absl::Seconds(service.window_seconds()));
   if (service.window_seconds() > 0) {
@@ -247,11 +273,14 @@ std::string ServiceText(const v1::DeviceService& service) {
         "share: ",
         absl::StrCat(
             "in the last ", window, " it had ", PercentText(service.share()),
-            " of what devices computed; ", PercentText(service.fair_share()),
-            " is fair now, with ", CountText(service.jobs(), "job"), " that ",
+            " of what devices computed; ", FairText(job, service), ", with ",
+            CountText(service.jobs(), "job"), " that ",
             service.jobs() == 1 ? "has" : "have", " work",
             service.urgent_jobs() > 0
                 ? absl::StrCat(", ", service.urgent_jobs(), " urgent")
+                : "",
+            service.backfill_jobs() > 0
+                ? absl::StrCat(", ", service.backfill_jobs(), " backfill")
                 : ""));
   }
   if (service.step_seconds() > 0) {
@@ -358,14 +387,15 @@ std::string WhyText(const v1::ExplainFineTuningJobResponse& answer) {
     absl::StrAppend(&head, ", after step ", job.step(), " of ",
                     job.total_steps());
   }
-  if (job.priority() == v1::URGENT) absl::StrAppend(&head, ", urgent");
+  const std::string job_class = ClassText(job);
+  if (!job_class.empty()) absl::StrAppend(&head, ", ", job_class);
   std::string text = Paragraph("", absl::StrCat(head, "."));
   const std::string obstacles = ObstaclesText(answer);
   text += obstacles.empty() && !IsStopped(job)
               ? "- nothing is in its way: it computes\n"
               : obstacles;
   if (IsStopped(job)) return text;
-  text += ServiceText(why.service());
+  text += ServiceText(job, why.service());
   text += ExpectedText(answer);
   text += Paragraph("devices: ", DevicesText(why.devices()));
   return text;

@@ -27,30 +27,51 @@ class PoolRun {
   Forecast Run();
 
  private:
-  enum class Phase { kLoading, kStepping, kEnding, kOver };
-  struct Live {
+  // A job that waits or runs, with what is left of it.
+  struct Task {
     const ForecastJob* job;
     Expected* expected;
+    size_t age = 0;  // the lowest has waited longest
+    bool ran = false;
+    double loading_seconds = 0;
+    double device_seconds = 0;  // infinite: it never ends
+  };
+  enum class Phase { kLoading, kStepping, kEnding, kLeaving, kOver };
+  struct Live {
+    Task task;
     Phase phase = Phase::kLoading;
     double left = 0;
     double rate = 1;  // at which `left` falls
+    bool has_place = true;
+    bool comes_back = false;
 
     bool steps() const { return phase == Phase::kStepping; }
+    bool leaves() const { return phase == Phase::kLeaving; }
   };
+  using Tasks = std::vector<Task>;
 
-  using Order = std::tuple<int, int, double, double, size_t>;
-  Order OrderOf(size_t place) const;
+  void Fill();
+  using Order = std::tuple<int, int, int, double, double, size_t>;
+  Order OrderOf(const Task& task) const;
+  double ProjectTurn(const ForecastJob& job) const;
+  double UserTurn(const ForecastJob& job) const;
   bool MayStart(const ForecastJob& job) const;
-  std::optional<size_t> First() const;
+  Tasks::const_iterator First() const;
   void StartThose();
-  void Start(size_t place);
+  void Start(Tasks::const_iterator first);
+  bool MayGiveWay(const Live& live, Priority priority) const;
+  bool GivesWayFirst(const Live& a, const Live& b) const;
+  // Has one leave that is enough alone, else the first.  False: all that may
+  // are not enough.
+  bool MakeRoom(Priority priority, uint64_t bytes);
+  void Leave(Live& live);
   static void EnterNext(Live& live);
   void SetRates();
   // Infinite: nothing ends.
   double NextEnd() const;
   void Pass(double seconds);
   void End(const Live& live);
-  Unknown WhyNot(size_t place) const;
+  Unknown WhyNot(const Task& task) const;
   void SayWhatIsUnknown();
 
   const ForecastPool& pool_;
@@ -62,10 +83,12 @@ class PoolRun {
   OwnerUse host_use_;
   std::map<std::string, double> project_use_;
   std::map<std::pair<std::string, std::string>, double> user_use_;
-  std::vector<size_t> waiting_;  // places in the queue
+  Tasks waiting_;
   std::vector<Live> live_;
   Forecast forecast_;
 };
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
 
 template <typename Key>
 double Of(const std::map<Key, double>& use, const Key& key) {
@@ -73,15 +96,34 @@ double Of(const std::map<Key, double>& use, const Key& key) {
   return found == use.end() ? 0 : found->second;
 }
 
-PoolRun::Order PoolRun::OrderOf(size_t place) const {
-  const ForecastJob& job = pool_.queue[place];
-  const JobOwner& owner = job.owner;
-  return {
-      job.priority == Priority::kUrgent ? 0 : 1, pool_.opening == place ? 0 : 1,
-      Of(project_use_, owner.project) / pool_.weights.OfProject(owner.project),
-      Of(user_use_, std::pair(owner.project, owner.user)) /
-          pool_.weights.OfUser(owner.user),
-      place};
+double PoolRun::ProjectTurn(const ForecastJob& job) const {
+  return Of(project_use_, job.owner.project) /
+         pool_.weights.OfProject(job.owner.project);
+}
+
+double PoolRun::UserTurn(const ForecastJob& job) const {
+  return Of(user_use_, std::pair(job.owner.project, job.owner.user)) /
+         pool_.weights.OfUser(job.owner.user);
+}
+
+PoolRun::Order PoolRun::OrderOf(const Task& task) const {
+  const ForecastJob& job = *task.job;
+  const bool opening =
+      pool_.opening.has_value() && &job == &pool_.queue[*pool_.opening];
+  if (task.ran) {
+    return {-static_cast<int>(job.priority),
+            opening ? 0 : 1,
+            0,
+            static_cast<double>(job.number),
+            0,
+            task.age};
+  }
+  return {-static_cast<int>(job.priority),
+          opening ? 0 : 1,
+          1,
+          ProjectTurn(job),
+          UserTurn(job),
+          task.age};
 }
 
 bool PoolRun::MayStart(const ForecastJob& job) const {
@@ -91,57 +133,111 @@ bool PoolRun::MayStart(const ForecastJob& job) const {
                  static_cast<int64_t>(job.host_bytes.value_or(0)));
 }
 
-std::optional<size_t> PoolRun::First() const {
-  std::optional<size_t> first;
-  for (const size_t place : waiting_) {
-    if (!MayStart(pool_.queue[place])) continue;
-    if (!first.has_value() || OrderOf(place) < OrderOf(*first)) first = place;
+PoolRun::Tasks::const_iterator PoolRun::First() const {
+  auto first = waiting_.end();
+  for (auto task = waiting_.begin(); task != waiting_.end(); ++task) {
+    if (!MayStart(*task->job)) continue;
+    if (first == waiting_.end() || OrderOf(*task) < OrderOf(*first)) {
+      first = task;
+    }
   }
   return first;
 }
 
 void PoolRun::StartThose() {
-  while (free_places_ > 0) {
-    const std::optional<size_t> first = First();
-    if (!first.has_value()) return;
-    const ForecastJob& job = pool_.queue[*first];
+  while (true) {
+    const auto first = First();
+    if (first == waiting_.end()) return;
+    const ForecastJob& job = *first->job;
     if (!job.host_bytes.has_value()) return;
+    if (free_places_ <= 0 && !MakeRoom(job.priority, 0)) return;
     // With no job running it starts, and fails.
-    if (*job.host_bytes > free_bytes_ && !live_.empty()) return;
-    Start(*first);
+    if (*job.host_bytes > free_bytes_ && !live_.empty()) {
+      // One at a time is saved for its memory.
+      if (std::none_of(live_.begin(), live_.end(),
+                       [](const Live& live) { return live.leaves(); })) {
+        MakeRoom(job.priority, *job.host_bytes - free_bytes_);
+      }
+      return;
+    }
+    Start(first);
   }
 }
 
-void PoolRun::Start(size_t place) {
-  const ForecastJob& job = pool_.queue[place];
-  std::erase(waiting_, place);
-  Expected& expected = forecast_.queue[place];
-  expected.start = now_;
+void PoolRun::Start(Tasks::const_iterator first) {
+  const Task task = *first;
+  const ForecastJob& job = *task.job;
+  waiting_.erase(first);
+  if (!task.expected->start.has_value()) task.expected->start = now_;
   if (*job.host_bytes > free_bytes_) {
-    expected.end = now_;
+    task.expected->end = now_;
     return;
   }
   --free_places_;
   free_bytes_ -= *job.host_bytes;
   running_use_.Add(job.owner, 1);
   host_use_.Add(job.owner, static_cast<int64_t>(*job.host_bytes));
-  live_.push_back({&job, &expected, Phase::kLoading, job.loading_seconds});
+  live_.push_back({task, Phase::kLoading, task.loading_seconds});
+}
+
+bool PoolRun::MayGiveWay(const Live& live, Priority priority) const {
+  return live.has_place && live.task.job->priority < priority &&
+         live.task.job->gives_way == ForecastJob::GivesWay::kMay &&
+         (live.phase == Phase::kLoading || live.steps());
+}
+
+bool PoolRun::GivesWayFirst(const Live& a, const Live& b) const {
+  const auto order = [this](const Live& live) {
+    const ForecastJob& job = *live.task.job;
+    return std::tuple(static_cast<int>(job.priority), -ProjectTurn(job),
+                      -UserTurn(job), -job.number);
+  };
+  return order(a) < order(b);
+}
+
+bool PoolRun::MakeRoom(Priority priority, uint64_t bytes) {
+  Live* first = nullptr;
+  Live* enough = nullptr;
+  uint64_t all = 0;
+  for (Live& live : live_) {
+    if (!MayGiveWay(live, priority)) continue;
+    const uint64_t gives = live.task.job->host_bytes.value_or(0);
+    all += gives;
+    if (first == nullptr || GivesWayFirst(live, *first)) first = &live;
+    if (gives < bytes) continue;
+    if (enough == nullptr || GivesWayFirst(live, *enough)) enough = &live;
+  }
+  if (first == nullptr || all < bytes) return false;
+  Leave(enough != nullptr ? *enough : *first);
+  return true;
+}
+
+void PoolRun::Leave(Live& live) {
+  const ForecastJob& job = *live.task.job;
+  if (live.steps()) live.task.device_seconds = live.left;
+  live.task.loading_seconds = job.reloading_seconds;
+  live.phase = Phase::kLeaving;
+  live.left = job.ending_seconds;
+  live.rate = 1;
+  live.comes_back = true;
+  live.has_place = false;
+  ++free_places_;
+  running_use_.Remove(job.owner, 1);
 }
 
 void PoolRun::EnterNext(Live& live) {
   switch (live.phase) {
     case Phase::kLoading:
       live.phase = Phase::kStepping;
-      live.left = live.job->device_seconds.value_or(
-          std::numeric_limits<double>::infinity());
+      live.left = live.task.device_seconds;
       break;
     case Phase::kStepping:
       live.phase = Phase::kEnding;
-      live.left = live.job->ending_seconds;
+      live.left = live.task.job->ending_seconds;
       break;
     default:
       live.phase = Phase::kOver;
-      live.left = std::numeric_limits<double>::infinity();
+      live.left = kNever;
   }
 }
 
@@ -150,8 +246,8 @@ void PoolRun::SetRates() {
   for (Live& live : live_) {
     live.rate = 1;
     if (!live.steps()) continue;
-    sharing.push_back(
-        {live.job->owner, live.job->priority, live.job->most_devices});
+    const ForecastJob& job = *live.task.job;
+    sharing.push_back({job.owner, job.priority, job.most_devices});
   }
   const std::vector<double> rates =
       SharedRates(sharing, pool_.devices, pool_.weights);
@@ -162,7 +258,7 @@ void PoolRun::SetRates() {
 }
 
 double PoolRun::NextEnd() const {
-  double next = std::numeric_limits<double>::infinity();
+  double next = kNever;
   for (const Live& live : live_) {
     if (live.rate > 0) next = std::min(next, live.left / live.rate);
   }
@@ -173,7 +269,7 @@ void PoolRun::Pass(double seconds) {
   now_ += seconds;
   for (Live& live : live_) {
     if (live.steps()) {
-      const JobOwner& owner = live.job->owner;
+      const JobOwner& owner = live.task.job->owner;
       const double served = live.rate * seconds;
       project_use_[owner.project] += served;
       user_use_[{owner.project, owner.user}] += served;
@@ -194,59 +290,78 @@ void PoolRun::Pass(double seconds) {
 }
 
 void PoolRun::End(const Live& live) {
-  const ForecastJob& job = *live.job;
+  const ForecastJob& job = *live.task.job;
   const uint64_t bytes = job.host_bytes.value_or(0);
-  live.expected->end = now_;
   free_bytes_ += bytes;
-  if (job.place == ForecastJob::Place::kTaken) {
+  host_use_.Remove(job.owner, static_cast<int64_t>(bytes));
+  if (live.has_place) {
     ++free_places_;
     running_use_.Remove(job.owner, 1);
   }
-  host_use_.Remove(job.owner, static_cast<int64_t>(bytes));
+  if (!live.comes_back) {
+    live.task.expected->end = now_;
+    return;
+  }
+  waiting_.push_back(live.task);
+  waiting_.back().ran = true;
 }
 
 // Why one still waits where nothing more ends.
-Unknown PoolRun::WhyNot(size_t place) const {
-  const ForecastJob& job = pool_.queue[place];
+Unknown PoolRun::WhyNot(const Task& task) const {
   if (pool_.devices <= 0) return Unknown::kNoDevice;
-  if (job.start == ForecastJob::Start::kMayNot) return Unknown::kMayNot;
-  const std::optional<size_t> first = First();
-  const bool needs = free_places_ > 0 && first.has_value() &&
-                     !pool_.queue[*first].host_bytes.has_value();
+  if (task.job->start == ForecastJob::Start::kMayNot) return Unknown::kMayNot;
+  const auto first = First();
+  const bool needs =
+      first != waiting_.end() && !first->job->host_bytes.has_value();
   return needs ? Unknown::kNeed : Unknown::kLength;
 }
 
 void PoolRun::SayWhatIsUnknown() {
   const Unknown no_end =
       pool_.devices > 0 ? Unknown::kLength : Unknown::kNoDevice;
-  for (Expected& expected : forecast_.running) {
-    if (!expected.end.has_value()) expected.end_unknown = no_end;
+  for (const Live& live : live_) live.task.expected->end_unknown = no_end;
+  for (const Task& task : waiting_) {
+    const Unknown why = WhyNot(task);
+    if (!task.expected->start.has_value()) task.expected->start_unknown = why;
+    task.expected->end_unknown = why;
   }
-  for (size_t place = 0; place < forecast_.queue.size(); ++place) {
-    Expected& expected = forecast_.queue[place];
-    if (!expected.start.has_value()) {
-      expected.start_unknown = WhyNot(place);
-      expected.end_unknown = expected.start_unknown;
-    } else if (!expected.end.has_value()) {
-      expected.end_unknown = no_end;
+}
+
+void PoolRun::Fill() {
+  const auto task = [](const ForecastJob& job, Expected& expected, size_t age) {
+    return Task{
+        &job,    &expected,           age,
+        job.ran, job.loading_seconds, job.device_seconds.value_or(kNever)};
+  };
+  forecast_.running.resize(pool_.running.size());
+  forecast_.queue.resize(pool_.queue.size());
+  for (size_t i = 0; i < pool_.queue.size(); ++i) {
+    waiting_.push_back(task(pool_.queue[i], forecast_.queue[i], i));
+  }
+  for (size_t i = 0; i < pool_.running.size(); ++i) {
+    const ForecastJob& job = pool_.running[i];
+    forecast_.running[i].start = 0;
+    Live live{task(job, forecast_.running[i], pool_.queue.size() + i),
+              Phase::kLoading, job.loading_seconds};
+    live.has_place = job.place == ForecastJob::Place::kTaken;
+    if (job.gives_way == ForecastJob::GivesWay::kDoes) {
+      live.task.loading_seconds = job.reloading_seconds;
+      live.phase = Phase::kLeaving;
+      live.left = job.ending_seconds;
+      live.comes_back = true;
     }
+    live_.push_back(live);
   }
 }
 
 Forecast PoolRun::Run() {
-  forecast_.running.resize(pool_.running.size());
-  forecast_.queue.resize(pool_.queue.size());
-  for (size_t i = 0; i < pool_.running.size(); ++i) {
-    forecast_.running[i].start = 0;
-    live_.push_back({&pool_.running[i], &forecast_.running[i], Phase::kLoading,
-                     pool_.running[i].loading_seconds});
-  }
-  for (size_t i = 0; i < pool_.queue.size(); ++i) waiting_.push_back(i);
+  Fill();
   while (true) {
     StartThose();
     if (until_.has_value() && forecast_.queue[*until_].start.has_value()) break;
     SetRates();
-    // Each time a phase of a job ends: three for each at most.
+    // Each time a phase of a job ends: three for each, and two more whenever it
+    // gives way, which one does once for each that starts at most.
     const double next = NextEnd();
     if (std::isinf(next)) break;
     Pass(next);

@@ -2,11 +2,13 @@
 // changes anything: a fluid model of the pool.
 //
 // Events are starts and ends; between them each job goes at its shared rate
-// (shared_rates.h).  What starts is decided as the daemon does it: urgent jobs
-// first, then those of the project that had least of the devices for its share,
-// of its users of whoever had least for his, then the oldest.  Whoever has all
-// that he may have is passed over.  The first of the others waits for a place
-// and its memory, and those behind it wait with it.
+// (shared_rates.h).  What starts is decided as the daemon does it: those of the
+// greatest class first, of these those that ran before, then those of the
+// project that had least of the devices for its share, of its users of whoever
+// had least for his, then the oldest.  Whoever has all that he may have is
+// passed over.  The first of the others waits for a place and its memory, and
+// those behind it wait with it.  Jobs of lesser classes give way to it: what
+// follows a last step stands for what saving them takes, and they wait again.
 //
 // What it leaves out: memory in pieces, bases that jobs share, what a job of
 // unknown length does (it goes on for ever), and device hours that are used up
@@ -52,6 +54,12 @@ struct ForecastJob {
   enum class Place { kTaken, kNone } place = Place::kTaken;
   // One that waits and is passed over, whatever ends.
   enum class Start { kMay, kMayNot } start = Start::kMay;
+  // Whether it is saved for a job of a greater class that needs its memory or
+  // its place.  kDoes: it is being saved, and has no place; then it waits.
+  enum class GivesWay { kMay, kMayNot, kDoes } gives_way = GivesWay::kMay;
+  double reloading_seconds = 0;  // where it starts again after that
+  bool ran = false;              // one that waits, and did so
+  int64_t number = 0;            // of jobs, later ones have greater
 };
 
 struct ForecastPool {

@@ -80,7 +80,7 @@ void ShareAmongProjects(const std::vector<SharingJob>& jobs,
 std::vector<double> SharedRates(const std::vector<SharingJob>& jobs,
                                 double devices, const ShareWeights& weights) {
   std::vector<double> rates(jobs.size());
-  for (const Priority priority : {Priority::kUrgent, Priority::kNormal}) {
+  for (const Priority priority : kPriorities) {
     Places places;
     for (size_t i = 0; i < jobs.size(); ++i) {
       if (jobs[i].priority == priority) places.push_back(i);

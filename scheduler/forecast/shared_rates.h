@@ -1,9 +1,9 @@
 // How fast jobs go that share a pool of devices, if device time were a fluid:
 // what FairShares (scheduler/share) gives them on average.
 //
-// Urgent jobs go before all others.  Of the rest projects get device time by
-// their weights, users that of their project, jobs that of their user in equal
-// parts; what one can't use the others get.
+// Each class gets what those before it leave (base/priority.h).  Of that
+// projects get device time by their weights, users that of their project, jobs
+// that of their user in equal parts; what one can't use the others get.
 //
 // Pure; thread-safe.
 #ifndef ROUNDHOUSE_SCHEDULER_FORECAST_SHARED_RATES_H_

@@ -13,7 +13,8 @@
 // A user's *lag* is what his fair shares of the last 90 intervals exceed what
 // he had in them, in all his projects.  It is below 0 for who had more than
 // his share.  What class his jobs have is nothing to it: whose normal jobs wait
-// behind another's urgent ones is behind.
+// behind another's urgent ones is behind.  Whoever looks leaves out those that
+// are owed nothing (Dispatcher::Waiting).
 //
 // FairShares (fair_shares.h) decides by turns, which forget what somebody could
 // not use; this looks at what came of it.

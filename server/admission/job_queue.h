@@ -1,12 +1,12 @@
 // Jobs that wait to run, and those that could not be taken up for want of room
 // on the disk and are tried again.
 //
-// Urgent jobs go first.  Of equal class those go that ran when an earlier
-// daemon ended, or gave way to others, in the order of their ids: neither takes
-// anybody's place for good.  Then come those of the project that had least of
-// the devices for its share, of these those of its user who had least for his,
-// then the one that has waited longest.  Who had how much lies elsewhere, and
-// may be another at each call.
+// Urgent jobs go first, backfill jobs last.  Of equal class those go that ran
+// when an earlier daemon ended, or gave way to others, in the order of their
+// ids: neither takes anybody's place for good.  Then come those of the project
+// that had least of the devices for its share, of these those of its user who
+// had least for his, then the one that has waited longest.  Who had how much
+// lies elsewhere, and may be another at each call.
 //
 // A plain container; runs on the event loop's thread.
 #ifndef ROUNDHOUSE_SERVER_ADMISSION_JOB_QUEUE_H_

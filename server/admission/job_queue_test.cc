@@ -56,6 +56,25 @@ TEST(JobQueueTest, UrgentJobsGoFirst) {
   EXPECT_EQ(Ids(queue), (Strings{"job-3", "job-8", "job-9", "job-2", "job-7"}));
 }
 
+TEST(JobQueueTest, BackfillJobsGoLast) {
+  JobQueue queue;
+  queue.Add({"job-1", kNow, Priority::kBackfill});
+  queue.Add({"job-2", kNow});
+  queue.Add({"job-4", kNow, Priority::kBackfill});
+  JobQueue::Queued ran = {"job-3", kNow, Priority::kBackfill};
+  ran.ran = true;
+  queue.AddInOrder(ran);
+  queue.Add({"job-5", kNow, Priority::kUrgent});
+  EXPECT_EQ(Ids(queue), (Strings{"job-5", "job-2", "job-1", "job-3", "job-4"}));
+  queue.SetPriority("job-2", Priority::kBackfill);
+  queue.SetPriority("job-4", Priority::kNormal);
+  EXPECT_EQ(Ids(queue), (Strings{"job-5", "job-4", "job-1", "job-2", "job-3"}));
+  const auto any = [](const JobQueue::Queued&) { return true; };
+  queue.Remove("job-5");
+  queue.Remove("job-4");
+  EXPECT_EQ(queue.First(Equal, any)->id, "job-3") << "it gave way before";
+}
+
 TEST(JobQueueTest, AJobWhosePriorityChangesComesWhereItWouldHaveBeen) {
   JobQueue queue;
   for (const char* id : {"job-4", "job-5", "job-6"}) queue.Add({id, kNow});

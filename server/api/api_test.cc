@@ -398,11 +398,14 @@ TEST_F(ApiTest, APriorityIsChangedAndShown) {
   ASSERT_EQ(update(), grpc::StatusCode::OK);
   EXPECT_EQ(job.priority(), v1::NORMAL);
   EXPECT_EQ(update(), grpc::StatusCode::ABORTED);
+  request.clear_revision();
+  request.set_priority(v1::BACKFILL);
+  ASSERT_EQ(update(), grpc::StatusCode::OK);
+  EXPECT_EQ(job.priority(), v1::BACKFILL);
   v1::ListFineTuningJobsResponse page;
   ASSERT_TRUE(List({}, &page).ok());
-  EXPECT_EQ(page.jobs(0).priority(), v1::NORMAL);
+  EXPECT_EQ(page.jobs(0).priority(), v1::BACKFILL);
   Move("job-1", {JobState::kFailed});
-  request.clear_revision();
   EXPECT_EQ(update(), grpc::StatusCode::FAILED_PRECONDITION);
   create.set_priority(static_cast<v1::JobPriority>(9));
   EXPECT_EQ(Create(create, &job).error_code(),

@@ -93,10 +93,23 @@ void PutProgress(const JobProgress& in, v1::FineTuningJob* out) {
   }
 }
 
-absl::StatusOr<Priority> FromProto(v1::JobPriority priority) {
-  if (priority == v1::NORMAL) return Priority::kNormal;
-  if (priority == v1::URGENT) return Priority::kUrgent;
-  return Invalid("priority", "is neither NORMAL nor URGENT");
+v1::JobPriority ToProto(Priority priority) {
+  switch (priority) {
+    case Priority::kUrgent:
+      return v1::URGENT;
+    case Priority::kNormal:
+      return v1::NORMAL;
+    case Priority::kBackfill:
+      break;
+  }
+  return v1::BACKFILL;
+}
+
+absl::StatusOr<Priority> FromProto(v1::JobPriority asked) {
+  for (const Priority priority : kPriorities) {
+    if (ToProto(priority) == asked) return priority;
+  }
+  return Invalid("priority", "is none of URGENT, NORMAL, BACKFILL");
 }
 
 v1::DeviceState ToProto(DeviceState state) {
@@ -260,7 +273,7 @@ v1::FineTuningJob ToProto(const JobRecord& job) {
   }
   out.set_owner(ValidUtf8(job.owner));
   out.set_project(job.project);
-  out.set_priority(job.priority == Priority::kUrgent ? v1::URGENT : v1::NORMAL);
+  out.set_priority(ToProto(job.priority));
   return out;
 }
 

@@ -140,7 +140,7 @@ std::optional<v1::DeviceService> ServiceOf(const PoolSnapshot& snapshot) {
   std::vector<SharingJob> sharing;
   const ActiveJob* asked = nullptr;
   size_t place = 0;
-  int urgent = 0;
+  int urgent = 0, backfill = 0;
   for (const ActiveJob& job : snapshot.active) {
     if (!job.has_steps) continue;
     if (job.id == snapshot.asked.id) {
@@ -148,6 +148,7 @@ std::optional<v1::DeviceService> ServiceOf(const PoolSnapshot& snapshot) {
       place = sharing.size();
     }
     urgent += job.priority == Priority::kUrgent ? 1 : 0;
+    backfill += job.priority == Priority::kBackfill ? 1 : 0;
     sharing.push_back({job.owner, job.priority});
   }
   if (asked == nullptr) return std::nullopt;
@@ -164,6 +165,7 @@ std::optional<v1::DeviceService> ServiceOf(const PoolSnapshot& snapshot) {
   out.set_fair_share(SharedRates(sharing, 1, snapshot.sharing.weights)[place]);
   out.set_jobs(static_cast<int32_t>(sharing.size()));
   out.set_urgent_jobs(urgent);
+  out.set_backfill_jobs(backfill);
   out.set_step_seconds(asked->step_seconds);
   PutWaits(snapshot, out);
   return out;

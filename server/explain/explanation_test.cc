@@ -68,6 +68,45 @@ TEST(ExplanationTest, BasesThatAreThereAreNotNeededAgain) {
   EXPECT_EQ(Explain(pool).obstacles(0).memory().needed_bytes(), 23);
 }
 
+// ann's is of class backfill: it is saved for bob's, and has 70.
+TEST(ExplanationTest, JobsOfALowerClassGiveWay) {
+  PoolSnapshot pool = TestPool();
+  pool.active[0].priority = Priority::kBackfill;
+  pool.active[0].length->ending_seconds = 4;
+  pool.max_running_jobs = 1;
+  AskAbout("job-4", kBob, JobState::kQueued, pool);
+  v1::JobExplanation why = Explain(pool);
+  ASSERT_EQ(KindsOf(why.obstacles()),
+            (Kinds{v1::OBSTACLE_MAX_RUNNING_JOBS, v1::OBSTACLE_HOST_MEMORY}));
+  for (const v1::Obstacle& obstacle : why.obstacles()) {
+    EXPECT_TRUE(obstacle.jobs_give_way());
+  }
+  EXPECT_TRUE(why.obstacles(1).memory().holders(0).lower_class());
+  EXPECT_FALSE(why.obstacles(1).memory().holders(0).leaves());
+  EXPECT_EQ(why.expected().start().seconds(), 1'700'000'004);
+
+  // It is being saved: no place has to be given any more.
+  pool.active[0].leaves = true;
+  pool.active[0].comes_back = true;
+  pool.active[0].state = JobState::kPausing;
+  pool.places_taken = 0;
+  pool.used.running = {};
+  why = Explain(pool);
+  ASSERT_EQ(KindsOf(why.obstacles()), Kinds{v1::OBSTACLE_HOST_MEMORY});
+  EXPECT_TRUE(why.obstacles(0).jobs_give_way());
+  EXPECT_TRUE(why.obstacles(0).memory().holders(0).leaves());
+  EXPECT_EQ(why.expected().start().seconds(), 1'700'000'004);
+
+  // What all of them have is not enough.
+  pool.queue[0].host_bytes = 93;
+  EXPECT_FALSE(Explain(pool).obstacles(0).jobs_give_way());
+  pool = TestPool();
+  AskAbout("job-4", kBob, JobState::kQueued, pool);
+  why = Explain(pool);
+  EXPECT_FALSE(why.obstacles(0).jobs_give_way()) << "it is of the same class";
+  EXPECT_FALSE(why.obstacles(0).memory().holders(0).lower_class());
+}
+
 TEST(ExplanationTest, WhoGoesBeforeAndWhy) {
   PoolSnapshot pool = TestPool();
   pool.queue[0].priority = Priority::kUrgent;
@@ -77,6 +116,7 @@ TEST(ExplanationTest, WhoGoesBeforeAndWhy) {
   ASSERT_EQ(why.queue().before_size(), 2);
   EXPECT_EQ(why.queue().before(0).job(), NameOfJob("vision", "job-4"));
   EXPECT_EQ(why.queue().before(0).reason(), v1::ORDER_REASON_CLASS);
+  EXPECT_EQ(why.queue().before(0).job_class(), "urgent");
   EXPECT_EQ(why.queue().before(1).job(), NameOfJob("speech", "job-2"));
   // Both projects had as much; a user is one of a project.
   EXPECT_EQ(why.queue().before(1).reason(), v1::ORDER_REASON_USER_HAD_LESS);
@@ -100,6 +140,13 @@ TEST(ExplanationTest, WhoGoesBeforeAndWhy) {
   pool.queue[1].owner = kAnn;
   why = Explain(pool);
   EXPECT_EQ(why.queue().before(1).reason(), v1::ORDER_REASON_OLDER);
+  pool.queue[1].ran = true;
+  why = Explain(pool);
+  EXPECT_EQ(why.queue().before(1).reason(), v1::ORDER_REASON_RAN);
+  pool.queue[2].priority = Priority::kBackfill;
+  why = Explain(pool);
+  EXPECT_EQ(why.queue().before(1).reason(), v1::ORDER_REASON_CLASS);
+  EXPECT_EQ(why.queue().before(1).job_class(), "normal");
 }
 
 TEST(ExplanationTest, JobsThatAreNotToBeSeenHaveNoName) {
@@ -220,6 +267,7 @@ TEST(ExplanationTest, WhatARunningJobHadAgainstItsFairShare) {
   EXPECT_DOUBLE_EQ(service.fair_share(), 0.125);
   EXPECT_EQ(service.jobs(), 3);
   EXPECT_EQ(service.urgent_jobs(), 0);
+  EXPECT_EQ(service.backfill_jobs(), 0);
   EXPECT_EQ(service.step_seconds(), 12);
   EXPECT_EQ(service.host_seconds(), 7);
   ASSERT_EQ(service.causes_size(), 2);
@@ -235,6 +283,10 @@ TEST(ExplanationTest, WhatARunningJobHadAgainstItsFairShare) {
   EXPECT_EQ(why.service().fair_share(), 0);
   EXPECT_EQ(why.service().urgent_jobs(), 1);
   EXPECT_EQ(why.expected().end_unknown(), v1::UNKNOWN_TIME_LENGTH);
+  pool.active[1].priority = Priority::kBackfill;
+  why = Explain(pool);
+  EXPECT_EQ(why.service().fair_share(), 0.5);
+  EXPECT_EQ(why.service().backfill_jobs(), 1);
   pool.devices_up = 0;
   pool.devices_lost = 1;
   pool.devices_out = 1;

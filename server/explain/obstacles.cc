@@ -79,11 +79,27 @@ v1::MissingMemory MissingMemory(const PoolSnapshot& snapshot,
     holder.set_job(name_of(active->id, active->owner.project));
     holder.set_bytes(static_cast<int64_t>(active->host_bytes));
     holder.set_waits(active->waits);
+    holder.set_lower_class(MayGiveWay(*active, job));
+    holder.set_leaves(active->leaves);
     held += active->host_bytes;
   }
   memory.set_other_bytes(static_cast<int64_t>(used - std::min(used, held)));
   memory.set_being_freed(snapshot.memory_being_freed);
   return memory;
+}
+
+// Whether it can have so many bytes more of those that give way.
+bool JobsGiveWay(const PoolSnapshot& snapshot, const WaitingJob& job,
+                 uint64_t bytes) {
+  uint64_t given = 0;
+  bool any = false;
+  for (const ActiveJob& active : snapshot.active) {
+    // One that leaves has no place to give any more.
+    if (!MayGiveWay(active, job) && !(active.leaves && bytes > 0)) continue;
+    any = true;
+    given += active.host_bytes;
+  }
+  return any && given >= bytes;
 }
 
 // What one waits for that nobody is before.
@@ -94,12 +110,15 @@ void AddOwn(const PoolSnapshot& snapshot, const WaitingJob& job,
     obstacle.mutable_limit()->set_value(snapshot.max_running_jobs);
     obstacle.mutable_limit()->set_used(snapshot.places_taken);
     obstacle.mutable_limit()->set_more(1);
+    obstacle.set_jobs_give_way(JobsGiveWay(snapshot, job, 0));
     *all.Add() = obstacle;
   }
   // With no job running it starts, and fails.
   if (!job.host_bytes.has_value() || Fits(snapshot, job)) return;
   v1::Obstacle obstacle = Of(v1::OBSTACLE_HOST_MEMORY);
   *obstacle.mutable_memory() = MissingMemory(snapshot, job, name_of);
+  obstacle.set_jobs_give_way(JobsGiveWay(
+      snapshot, job, OwnBytes(job) - snapshot.memory_available_bytes));
   *all.Add() = obstacle;
 }
 
@@ -193,8 +212,13 @@ void SetReason(const PoolSnapshot& snapshot, const WaitingJob& job,
   };
   if (job.priority != asked.priority) {
     before.set_reason(v1::ORDER_REASON_CLASS);
+    before.set_job_class(PriorityName(job.priority));
   } else if (job.id == snapshot.opening) {
     before.set_reason(v1::ORDER_REASON_BEING_OPENED);
+  } else if (job.ran && !asked.ran) {
+    before.set_reason(v1::ORDER_REASON_RAN);
+  } else if (job.ran) {  // both did
+    before.set_reason(v1::ORDER_REASON_OLDER);
   } else if (project(job.owner) != project(asked.owner)) {
     had_less(v1::ORDER_REASON_PROJECT_HAD_LESS, project(job.owner),
              project(asked.owner));

@@ -14,24 +14,40 @@ bool IsEnding(const ActiveJob& job) {
          job.state == JobState::kPausing || job.state == JobState::kCancelling;
 }
 
-ForecastJob ModelOf(const ActiveJob& job) {
+bool MayEverStart(const PoolSnapshot& snapshot, const JobOwner& owner) {
+  return MayHave(snapshot.sharing.gpu_hours, owner, snapshot.used.gpu_hours, 1);
+}
+
+ForecastJob ModelOf(const PoolSnapshot& snapshot, const ActiveJob& job) {
+  using GivesWay = ForecastJob::GivesWay;
   ForecastJob model{.owner = job.owner,
                     .priority = job.priority,
-                    .host_bytes = job.rests ? 0 : job.host_bytes};
+                    .host_bytes = job.rests ? 0 : job.host_bytes,
+                    .gives_way = GivesWay::kMayNot,
+                    .number = JobNumber(job.id).value_or(0)};
+  if (job.waits || job.leaves) model.place = ForecastJob::Place::kNone;
   if (job.waits) {
     model.most_devices = 0;
-    model.place = ForecastJob::Place::kNone;
     return model;
   }
-  if (IsEnding(job)) model.device_seconds = 0;
+  // Where it is to start again.
+  if (!MayEverStart(snapshot, job.owner)) {
+    model.start = ForecastJob::Start::kMayNot;
+  }
+  const bool comes_back = job.leaves && job.comes_back;
+  const bool ends = IsEnding(job) && !comes_back;
+  if (comes_back) model.gives_way = GivesWay::kDoes;
+  if (!IsEnding(job) && !job.leaves) model.gives_way = GivesWay::kMay;
+  if (ends) model.device_seconds = 0;
   if (!job.length.has_value()) return model;
   const JobLength& length = *job.length;
   model.ending_seconds = length.ending_seconds;
-  if (IsEnding(job)) return model;
+  if (ends) return model;
   if (job.state == JobState::kLoading) {
     model.loading_seconds =
         std::max(0.0, length.loading_seconds - job.loaded_seconds);
   }
+  model.reloading_seconds = length.loading_seconds;
   model.device_seconds =
       static_cast<double>(length.steps) * length.step_device_seconds;
   model.most_devices = length.most_devices;
@@ -39,15 +55,18 @@ ForecastJob ModelOf(const ActiveJob& job) {
 }
 
 ForecastJob ModelOf(const PoolSnapshot& snapshot, const WaitingJob& job) {
-  ForecastJob model{.owner = job.owner, .priority = job.priority};
-  if (!MayHave(snapshot.sharing.gpu_hours, job.owner, snapshot.used.gpu_hours,
-               1)) {
+  ForecastJob model{.owner = job.owner,
+                    .priority = job.priority,
+                    .ran = job.ran,
+                    .number = JobNumber(job.id).value_or(0)};
+  if (!MayEverStart(snapshot, job.owner)) {
     model.start = ForecastJob::Start::kMayNot;
   }
   if (job.host_bytes.has_value()) model.host_bytes = OwnBytes(job);
   if (!job.length.has_value()) return model;
   const JobLength& length = *job.length;
   model.loading_seconds = length.loading_seconds;
+  model.reloading_seconds = length.loading_seconds;
   model.device_seconds =
       static_cast<double>(length.steps) * length.step_device_seconds;
   model.most_devices = length.most_devices;
@@ -72,7 +91,7 @@ PoolModel ModelOf(const PoolSnapshot& snapshot) {
       .project_use = snapshot.project_use,
       .user_use = snapshot.user_use};
   for (const ActiveJob& job : snapshot.active) {
-    model.pool.running.push_back(ModelOf(job));
+    model.pool.running.push_back(ModelOf(snapshot, job));
   }
   const size_t count = std::min(snapshot.queue.size(), kMostForecast);
   std::vector<size_t> by_age(count);
@@ -120,6 +139,11 @@ uint64_t OwnBytes(const WaitingJob& job) {
 bool Fits(const PoolSnapshot& snapshot, const WaitingJob& job) {
   return job.host_bytes.has_value() &&
          OwnBytes(job) <= snapshot.memory_available_bytes;
+}
+
+bool MayGiveWay(const ActiveJob& job, const WaitingJob& waiting) {
+  return job.priority < waiting.priority && !job.waits && !job.leaves &&
+         (job.state == JobState::kRunning || job.state == JobState::kLoading);
 }
 
 GoingAhead WhoGoesAhead(const PoolSnapshot& snapshot, const std::string& first,

@@ -37,6 +37,9 @@ uint64_t OwnBytes(const WaitingJob& job);
 // Whether it has a need that is known, and can get that now.
 bool Fits(const PoolSnapshot& snapshot, const WaitingJob& job);
 
+// Whether one that runs is saved for one that waits, where that is enough.
+bool MayGiveWay(const ActiveJob& job, const WaitingJob& waiting);
+
 // Fill-in (scheduler/forecast/fill_in.h): `first`, a job of the snapshot's
 // queue, waits for its memory, and was promised to start at `promised`.
 struct GoingAhead {

@@ -46,6 +46,35 @@ TEST(PoolModelTest, OneThatWaitsWithItsMemoryHasNoPlaceAndNoEnd) {
   EXPECT_EQ(ForecastOf(ModelOf(pool).pool).queue[0].start, 0);
 }
 
+TEST(PoolModelTest, WhoMayGiveWay) {
+  PoolSnapshot pool = TestPool();
+  ActiveJob& job = pool.active[0];
+  const WaitingJob& waiting = pool.queue[0];
+  EXPECT_FALSE(MayGiveWay(job, waiting));
+  job.priority = Priority::kBackfill;
+  EXPECT_TRUE(MayGiveWay(job, waiting));
+  const auto way = [&pool] { return ModelOf(pool).pool.running[0].gives_way; };
+  using GivesWay = ForecastJob::GivesWay;
+  EXPECT_EQ(way(), GivesWay::kMay);
+  for (const JobState state :
+       {JobState::kFinalizing, JobState::kPausing, JobState::kCancelling}) {
+    job.state = state;
+    EXPECT_FALSE(MayGiveWay(job, waiting));
+    EXPECT_EQ(way(), GivesWay::kMayNot);
+  }
+  // It is saved, and has its ten steps left.
+  job.state = JobState::kPausing;
+  job.leaves = true;
+  EXPECT_EQ(way(), GivesWay::kMayNot) << "somebody paused it";
+  EXPECT_EQ(*ForecastOf(ModelOf(pool).pool).running[0].end, 0);
+  job.comes_back = true;
+  EXPECT_EQ(way(), GivesWay::kDoes);
+  pool.queue.clear();
+  EXPECT_EQ(*ForecastOf(ModelOf(pool).pool).running[0].end, 30);
+  job.waits = true;
+  EXPECT_EQ(way(), GivesWay::kMayNot);
+}
+
 TEST(PoolModelTest, TheQueueIsTheSameInBothOrders) {
   const PoolSnapshot pool = TestPool();
   const PoolModel model = ModelOf(pool);
@@ -71,6 +100,24 @@ TEST(PoolModelTest, OneThatMakesTheFirstNoLaterGoesAhead) {
   EXPECT_EQ(ahead.expected, pool.now + absl::Seconds(60));
   EXPECT_EQ(WhoGoesAhead(pool, "job-4", pool.now + absl::Seconds(61)).job,
             "job-2");
+}
+
+// bob's waits for ann's; it will not have the memory of cid's backfill job,
+// which is saved then, but takes 5 s for that.
+TEST(PoolModelTest, ABackfillJobGoesAheadWhereItIsGoneInTime) {
+  PoolSnapshot pool = TestPool();
+  pool.active[0].length->most_devices = 1;
+  pool.queue.pop_back();
+  pool.queue[1].priority = Priority::kBackfill;
+  pool.queue[1].length =
+      JobLength{.steps = 10, .step_device_seconds = 5, .most_devices = 1};
+  EXPECT_EQ(WhoGoesAhead(pool, "job-4", std::nullopt).job, "job-2");
+  // Beside bob's there is no room for it.
+  pool.queue[0].host_bytes = 92;
+  pool.queue[1].length->steps = 100;
+  EXPECT_EQ(WhoGoesAhead(pool, "job-4", std::nullopt).job, "job-2");
+  pool.queue[1].length->ending_seconds = 5;
+  EXPECT_EQ(WhoGoesAhead(pool, "job-4", std::nullopt).job, "");
 }
 
 TEST(PoolModelTest, NobodyGoesAheadWhoMayNotOrDoesNotFit) {

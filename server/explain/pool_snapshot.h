@@ -43,7 +43,8 @@ struct WaitingJob {
   std::string id;
   JobOwner owner;
   Priority priority = Priority::kNormal;
-  size_t age = 0;  // the lowest of its class has waited longest
+  size_t age = 0;    // the lowest of its class has waited longest
+  bool ran = false;  // and goes before those of its class that did not
   // Its need of host memory; none: not known.
   std::optional<uint64_t> host_bytes;
   uint64_t shared_bytes = 0;  // the part of them that others have there already
@@ -65,6 +66,9 @@ struct ActiveJob {
   JobState state = JobState::kLoading;
   bool waits = false;  // with its memory, for the disk or for somebody
   bool rests = false;  // it gives its memory to the first that needs it
+  // It is being saved, has no place any more, and is queued again then or not.
+  bool leaves = false;
+  bool comes_back = false;
   bool has_steps = false;
   uint64_t host_bytes = 0;    // that it gives back
   double loaded_seconds = 0;  // since it began to load

@@ -116,14 +116,15 @@ void RunningJobs::PublishArena(uint64_t used_bytes) {
 
 void RunningJobs::PublishUsers(const std::vector<JobOwner>& queued,
                                const ShareWeights& weights) {
-  std::vector<JobOwner> running;
+  std::vector<JobOwner> running, backfill;
   for (const auto& [id, run] : jobs_) {
-    if (run->has_steps() && !run->held().has_value()) {
-      running.push_back(run->owner());
-    }
+    if (!run->has_steps() || run->held().has_value()) continue;
+    (run->priority() == Priority::kBackfill ? backfill : running)
+        .push_back(run->owner());
   }
   users_.Publish({.queued = queued,
                   .running = running,
+                  .backfill = backfill,
                   .waiting = dispatch_.dispatcher().Waiting(),
                   .weights = weights},
                  MonotonicNs());

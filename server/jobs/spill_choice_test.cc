@@ -47,6 +47,21 @@ TEST(SpillChoiceTest, RunningJobsGiveWayToAHigherClassAlone) {
   EXPECT_EQ(ChooseSpill({urgent}, kUrgentNeeds), std::nullopt);
 }
 
+TEST(SpillChoiceTest, TheLowestClassGivesWayFirst) {
+  SpillCandidate backfill = Running(1, 1, 50);
+  backfill.priority = Priority::kBackfill;
+  EXPECT_EQ(ChooseSpill({Running(2, 9, 50), backfill}, kNormalNeeds), 1u);
+  EXPECT_EQ(ChooseSpill({Running(2, 9, 50), backfill}, kUrgentNeeds), 1u);
+  EXPECT_EQ(ChooseSpill({backfill}, {Priority::kBackfill, 10}), std::nullopt);
+  constexpr SpillNeed kPlace = {.priority = Priority::kNormal};
+  EXPECT_EQ(ChooseSpill({Running(2, 9, 50), backfill}, kPlace), 1u);
+  backfill.bytes = 9;
+  EXPECT_EQ(ChooseSpill({Running(2, 9, 50), backfill}, kNormalNeeds),
+            std::nullopt)
+      << "its memory alone is not enough for a normal job";
+  EXPECT_EQ(ChooseSpill({Running(2, 9, 50), backfill}, kUrgentNeeds), 0u);
+}
+
 TEST(SpillChoiceTest, OfRunningJobsTheOneThatWouldStartLast) {
   EXPECT_EQ(
       ChooseSpill({Running(1, 1, 50), Running(2, 3, 50), Running(3, 2, 50)},

@@ -301,7 +301,10 @@ TEST_F(LimitsTest, AJobThatBecomesUrgentCountsAsIfSubmittedSo) {
   };
   const absl::Status refused = set("job-1", Priority::kUrgent, anna);
   EXPECT_EQ(ErrorReason(refused), FieldReason::kQuota) << refused;
+  // For these nobody needs a right.
+  EXPECT_TRUE(set("job-1", Priority::kBackfill, anna).ok());
   EXPECT_TRUE(set("job-1", Priority::kNormal, anna).ok());
+  EXPECT_TRUE(AddJob(anna, "vision", Priority::kBackfill).ok());
   ASSERT_TRUE(Set("user:anna", "urgent_jobs", 1).ok());
   EXPECT_TRUE(set("job-1", Priority::kUrgent, anna).ok());
   EXPECT_TRUE(set("job-1", Priority::kUrgent, anna).ok());  // it is

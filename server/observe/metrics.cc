@@ -147,7 +147,7 @@ void ServerMetrics::AddZeros() {
   parts_->slots.dispatch_latency.Add({});
   parts_->slots.recovery.Add({});
   parts_->slots.preemption_latency.Add({});
-  for (Priority priority : {Priority::kNormal, Priority::kUrgent}) {
+  for (const Priority priority : kPriorities) {
     parts_->jobs.queue_wait.Add({{"class", PriorityName(priority)}});
   }
   CountSumExchanges(0, 0);

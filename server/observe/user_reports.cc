@@ -17,11 +17,12 @@ void UserReports::Publish(const Now& now, int64_t now_ns) {
   }
   std::map<std::string, UserSeries::User> users;
   for (const JobOwner& owner : now.queued) ++users[owner.user].queued;
-  for (const JobOwner& owner : now.running) {
-    UserSeries::User& user = users[owner.user];
-    ++user.running;
-    const auto lag = lags_ns_.find(owner.user);
-    if (lag != lags_ns_.end()) user.lag_seconds = lag->second * 1e-9;
+  for (const JobOwner& owner : now.running) ++users[owner.user].running;
+  for (const JobOwner& owner : now.backfill) ++users[owner.user].backfill;
+  for (auto& [name, user] : users) {
+    const auto lag = lags_ns_.find(name);
+    const bool works = user.running + user.backfill > 0;
+    if (works && lag != lags_ns_.end()) user.lag_seconds = lag->second * 1e-9;
   }
   series_.Set(users, now_ns);
 }

@@ -27,8 +27,11 @@ class UserReports {
 
   // Owners once for each job.
   struct Now {
-    std::vector<JobOwner> queued;   // waits to start
-    std::vector<JobOwner> running;  // has steps to compute
+    std::vector<JobOwner> queued;  // waits to start
+    // Has steps to compute, but for those of class backfill, who are owed
+    // nothing.
+    std::vector<JobOwner> running;
+    std::vector<JobOwner> backfill;
     std::vector<JobOwner> waiting;  // Dispatcher::Waiting
     const ShareWeights& weights;
   };

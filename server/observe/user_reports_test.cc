@@ -33,6 +33,7 @@ TEST(UserReportsTest, WhoHasWorkIsOwedWhatIsFair) {
       }
       users.Publish({.queued = {{"lab", "cem"}},
                      .running = running,
+                     .backfill = {{"lab", "dan"}},
                      .waiting = running,
                      .weights = weights},
                     now_ns);
@@ -47,6 +48,10 @@ TEST(UserReportsTest, WhoHasWorkIsOwedWhatIsFair) {
   EXPECT_TRUE(has("roundhouse_user_service_lag_seconds{user=\"cem\"} 0"));
   EXPECT_TRUE(has("roundhouse_user_jobs{state=\"running\",user=\"ann\"} 2"));
   EXPECT_TRUE(has("roundhouse_user_jobs{state=\"queued\",user=\"cem\"} 1"));
+  // Nobody owes him anything, and no alert looks at his jobs.
+  EXPECT_TRUE(has("roundhouse_user_jobs{state=\"backfill\",user=\"dan\"} 1"));
+  EXPECT_TRUE(has("roundhouse_user_jobs{state=\"running\",user=\"dan\"} 0"));
+  EXPECT_TRUE(has("roundhouse_user_service_lag_seconds{user=\"dan\"} 0"));
   // His job has ended: nothing is owed to who has no work.
   pass(1, {ann});
   EXPECT_TRUE(has("roundhouse_user_service_lag_seconds{user=\"bob\"} 0"));

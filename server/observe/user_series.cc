@@ -13,7 +13,9 @@ UserSeries::Series& UserSeries::Make(const std::string& user) {
                           .queued = &families_.jobs.Add(
                               {{"user", user}, {"state", "queued"}}),
                           .running = &families_.jobs.Add(
-                              {{"user", user}, {"state", "running"}})})
+                              {{"user", user}, {"state", "running"}}),
+                          .backfill = &families_.jobs.Add(
+                              {{"user", user}, {"state", "backfill"}})})
       .first->second;
 }
 
@@ -36,6 +38,7 @@ void UserSeries::AddService(const std::string& user, int64_t now_ns,
 void UserSeries::Put(const User& user, Series& series) {
   series.queued->Set(static_cast<double>(user.queued));
   series.running->Set(static_cast<double>(user.running));
+  series.backfill->Set(static_cast<double>(user.backfill));
   series.lag->Set(user.lag_seconds);
 }
 
@@ -45,6 +48,7 @@ void UserSeries::Set(const std::map<std::string, User>& users, int64_t now_ns) {
     User& sum = now[&Find(name, now_ns)];
     sum.queued += user.queued;
     sum.running += user.running;
+    sum.backfill += user.backfill;
     sum.lag_seconds += user.lag_seconds;
   }
   for (auto& [name, series] : series_) {
@@ -65,6 +69,7 @@ void UserSeries::Drop(const Series& series) {
   families_.lag.Remove(series.lag);
   families_.jobs.Remove(series.queued);
   families_.jobs.Remove(series.running);
+  families_.jobs.Remove(series.backfill);
 }
 
 }  // namespace roundhouse

@@ -34,8 +34,9 @@ class UserSeries {
   void AddService(const std::string& user, int64_t now_ns, int64_t ns);
 
   struct User {
-    int64_t queued = 0;   // jobs that wait to start
-    int64_t running = 0;  // that have steps to compute
+    int64_t queued = 0;    // jobs that wait to start
+    int64_t running = 0;   // that have steps to compute, but for those
+    int64_t backfill = 0;  // of this class
     double lag_seconds = 0;
   };
   // All who have a job; the others have none, and are owed nothing.
@@ -47,6 +48,7 @@ class UserSeries {
     prometheus::Gauge* lag;
     prometheus::Gauge* queued;
     prometheus::Gauge* running;
+    prometheus::Gauge* backfill;
     int64_t seen_ns = 0;  // with a job or computation
   };
 

@@ -44,13 +44,15 @@ TEST_F(UserSeriesTest, AUserHasAllOrNone) {
             (std::map<std::string, double>{{"service_seconds_total anna", 0},
                                            {"service_lag_seconds anna", 0},
                                            {"jobs anna queued", 2},
+                                           {"jobs anna backfill", 0},
                                            {"jobs anna running", 0}}));
   users_.AddService("anna", 0, 500'000'000);
   users_.AddService("anna", 0, -7);
-  users_.Set({{"anna", {.running = 1, .lag_seconds = 4}}}, 0);
+  users_.Set({{"anna", {.running = 1, .backfill = 3, .lag_seconds = 4}}}, 0);
   EXPECT_EQ(Values()["service_seconds_total anna"], 0.5);
   EXPECT_EQ(Values()["service_lag_seconds anna"], 4);
   EXPECT_EQ(Values()["jobs anna queued"], 0);
+  EXPECT_EQ(Values()["jobs anna backfill"], 3);
   // His jobs have ended.
   users_.Set({}, 1);
   EXPECT_EQ(Values()["service_seconds_total anna"], 0.5);
@@ -63,9 +65,9 @@ TEST_F(UserSeriesTest, TheyGoAnHourAfterHisLastJobOrSample) {
   users_.Set({{"anna", {.running = 1}}, {"otto", {.running = 1}}}, 0);
   users_.AddService("otto", hour_ns / 2, 1);  // a sample
   users_.Set({}, hour_ns - 1);
-  EXPECT_EQ(Values().size(), 8u);
+  EXPECT_EQ(Values().size(), 10u);
   users_.Set({}, hour_ns);
-  EXPECT_EQ(Values().size(), 4u);
+  EXPECT_EQ(Values().size(), 5u);
   EXPECT_TRUE(Values().contains("service_lag_seconds otto"));
   users_.Set({}, hour_ns * 2);
   EXPECT_TRUE(Values().empty());

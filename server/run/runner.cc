@@ -13,7 +13,15 @@ namespace roundhouse {
 namespace {
 
 JobClass ClassOf(Priority priority) {
-  return priority == Priority::kUrgent ? JobClass::kUrgent : JobClass::kNormal;
+  switch (priority) {
+    case Priority::kUrgent:
+      return JobClass::kUrgent;
+    case Priority::kNormal:
+      return JobClass::kNormal;
+    case Priority::kBackfill:
+      break;
+  }
+  return JobClass::kBackfill;
 }
 
 }  // namespace

@@ -257,9 +257,10 @@ void AddOutputs(std::vector<SpecFieldRow>* rows) {
       {"early_stopping_patience", "integer", "evaluations (0: off)", "0"}));
   rows->push_back(OneOf<Priority>(
       &J::priority,
-      {{"normal", Priority::kNormal}, {"urgent", Priority::kUrgent}},
-      {{"backfill", "jobs that fill bubbles"}},
-      {"priority", "normal, urgent", "-", "normal"}));
+      {{"normal", Priority::kNormal},
+       {"urgent", Priority::kUrgent},
+       {"backfill", Priority::kBackfill}},
+      {}, {"priority", "normal, urgent, backfill", "-", "normal"}));
   rows->push_back(
       OutputNameRow({"output_name", "text", "-", "the job's id", {"suffix"}}));
   rows->push_back(MetadataRow({"metadata", "mapping", "-", "empty"}));

@@ -209,9 +209,8 @@ TEST(SpecTest, AnAsynchronousOptimizerHasNoLossScale) {
 
 TEST(SpecTest, LaterPartsAreRefusedByNameAndNeverIgnored) {
   for (const char* text :
-       {"objective: dpo", "priority: backfill", "resources: {max_devices: 1}",
-        "max_runtime: 1h", "retry: 2", "lr_scheduler_type: polynomial",
-        "optim: lion"}) {
+       {"objective: dpo", "resources: {max_devices: 1}", "max_runtime: 1h",
+        "retry: 2", "lr_scheduler_type: polynomial", "optim: lion"}) {
     const auto result = With(text);
     const std::string field = std::string(text, std::string(text).find(':'));
     EXPECT_TRUE(absl::IsUnimplemented(result.status())) << text;
@@ -223,6 +222,17 @@ TEST(SpecTest, LaterPartsAreRefusedByNameAndNeverIgnored) {
   EXPECT_EQ(Message(With("objective: dpo")),
             "job.yaml:3: objective: dpo is not available in this version; "
             "say sft (later: preference training)");
+}
+
+TEST(SpecTest, APriorityIsOneOfThree) {
+  for (const Priority priority : kPriorities) {
+    const auto spec = With(absl::StrCat("priority: ", PriorityName(priority)));
+    ASSERT_TRUE(spec.ok()) << spec.status();
+    EXPECT_EQ(spec->priority, priority);
+  }
+  EXPECT_EQ(With("")->priority, Priority::kNormal);
+  EXPECT_TRUE(absl::StrContains(Message(With("priority: idle")),
+                                "normal, urgent or backfill"));
 }
 
 TEST(SpecTest, TheirDefaultsAreAccepted) {

@@ -209,6 +209,7 @@ TEST_F(StepBookTest, AnUrgentJobTellsHowLongItsNextSlotTook) {
       EXPECT_EQ(telemetry_.urgent.size(), 2u);
       book_->SetClass(JobClass::kUrgent);  // it is
       book_->SetClass(JobClass::kNormal);
+      book_->SetClass(JobClass::kBackfill);
       book_->SetClass(JobClass::kUrgent);
     };
     EXPECT_EQ(telemetry_.urgent.size(), 1u);

@@ -295,6 +295,9 @@ TEST_F(StoreTest, APriorityIsKeptAndToldOnce) {
   EXPECT_EQ(store_->Get(id)->priority, Priority::kUrgent);
   EXPECT_EQ(store_->List({}, std::nullopt, 1)->jobs[0].priority,
             Priority::kUrgent);
+  ASSERT_TRUE(store_->SetPriority(id, {.priority = Priority::kBackfill}).ok());
+  Open();
+  EXPECT_EQ(store_->Get(id)->priority, Priority::kBackfill);
   Move(id, {S::kFailed});
   EXPECT_TRUE(
       absl::IsFailedPrecondition(store_->SetPriority(id, change).status()));

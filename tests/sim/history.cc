@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <variant>
 
 #include "absl/strings/str_cat.h"
@@ -254,7 +255,9 @@ void History::Submit() {
   request.text = absl::StrCat(kJob, "max_steps: ", steps,
                               "\nmicro_batch_size: ", 1 + Draw(2),
                               "\nsave_steps: ", 1 + Draw(6), "\n");
-  if (Chance(20)) request.priority = Priority::kUrgent;
+  if (Chance(40)) {
+    request.priority = Chance(50) ? Priority::kUrgent : Priority::kBackfill;
+  }
   request.file_name = "job.yaml";
   request.caller.admin = true;
   request.caller.user = absl::StrCat("user", Draw(4));
@@ -315,8 +318,8 @@ void History::SetPriority() {
   const auto at = AnyJob();
   if (at == jobs_.end()) return;
   const std::string id = at->first;
-  const PriorityChange change = {.priority = Chance(50) ? Priority::kUrgent
-                                                        : Priority::kNormal};
+  const PriorityChange change = {.priority =
+                                     kPriorities[Draw(std::size(kPriorities))]};
   const Result answer = server_->Call<Result>(
       [&] { return server_->engine().SetPriority(id, change); });
   NoteAnswer(absl::StrCat("priority ", id, " ", PriorityName(change.priority)),

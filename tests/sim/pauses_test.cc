@@ -190,6 +190,63 @@ TEST_F(PausesTest, AnUrgentJobTakesAPlaceAtOnce) {
   EXPECT_EQ(Job(1).state, JobState::kRunning);
 }
 
+constexpr char kBackfill[] = "priority: backfill\n";
+
+TEST_F(PausesTest, ANormalJobTakesTheMemoryOfABackfillJob) {
+  StartServerFor(2.8);
+  Submit("ann");
+  Pass(absl::Seconds(10));  // so that their memory is not in pieces
+  Submit("ann", kBackfill);
+  Pass(absl::Seconds(20));
+  ASSERT_EQ(Job(2).state, JobState::kRunning);
+  Submit("bob", kBackfill);
+  Pass(absl::Seconds(20));
+  EXPECT_EQ(Job(3).state, JobState::kQueued) << "it makes nobody give way";
+  Submit("cem");
+  Pass(absl::Seconds(20));
+  EXPECT_EQ(Job(4).state, JobState::kRunning);
+  EXPECT_EQ(Job(1).state, JobState::kRunning) << Events(1);
+  EXPECT_EQ(Job(2).state, JobState::kQueued) << Events(2);
+  EXPECT_THAT(Events(2), testing::HasSubstr("a job of class normal needs its "
+                                            "memory"));
+  const int64_t step = Job(2).progress.step;
+  EXPECT_GT(step, 0);
+  Cancel(4).IgnoreError();
+  Pass(absl::Seconds(20));
+  EXPECT_EQ(Job(2).state, JobState::kRunning) << "it ran before bob's";
+  EXPECT_GT(Job(2).progress.step, step);
+  EXPECT_EQ(Job(3).state, JobState::kQueued);
+}
+
+TEST_F(PausesTest, AnUrgentJobTakesThePlaceOfTheLowestClass) {
+  StartServer(2, 1, 2);
+  Submit("ann", kBackfill);
+  Submit("bob");
+  Pass(absl::Seconds(20));
+  Submit("eve", kUrgent);
+  Pass(absl::Seconds(20));
+  EXPECT_EQ(Job(3).state, JobState::kRunning);
+  EXPECT_EQ(Job(2).state, JobState::kRunning);
+  EXPECT_EQ(Job(1).state, JobState::kQueued);
+  EXPECT_EQ(Job(1).reason, JobReason::kNone);
+  Cancel(2).IgnoreError();
+  Pass(absl::Seconds(20));
+  EXPECT_EQ(Job(1).state, JobState::kRunning);
+  // One that becomes a backfill job gives way to those that wait.
+  Submit("bob");
+  Submit("bob");
+  Pass(absl::Seconds(20));
+  EXPECT_EQ(Job(4).state, JobState::kRunning);
+  EXPECT_EQ(Job(5).state, JobState::kQueued);
+  const PriorityChange change = {.priority = Priority::kBackfill};
+  const auto changed = server_->Call<absl::StatusOr<JobRecord>>(
+      [&] { return server_->engine().SetPriority(NameOfJob(3), change); });
+  ASSERT_TRUE(changed.ok()) << changed.status();
+  Pass(absl::Seconds(20));
+  EXPECT_EQ(Job(5).state, JobState::kRunning);
+  EXPECT_EQ(Job(3).state, JobState::kQueued);
+}
+
 // A pause of a job that gives way, and a resume of one whose memory is taken,
 // outlive the daemon, and so does what nobody asked for.
 TEST_F(PausesTest, WhatFollowsASpillOutlivesTheDaemon) {

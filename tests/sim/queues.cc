@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 
 #include "absl/strings/str_cat.h"
 #include "base/job_state.h"
@@ -110,7 +111,8 @@ void Queues::Submit() {
   SubmitRequest request;
   request.text =
       absl::StrCat(kJob, kKinds[Draw(3)], "max_steps: ", 3 + Draw(20), "\n");
-  if (Draw(7) == 0) request.priority = Priority::kUrgent;
+  const uint64_t drawn = Draw(8);
+  if (drawn < 3) request.priority = kPriorities[drawn];
   request.file_name = "job.yaml";
   request.caller.admin = true;
   request.caller.user = absl::StrCat("user", Draw(4));
@@ -138,8 +140,7 @@ void Queues::PutForward() {
   if (jobs_.empty()) return;
   const std::string id =
       std::next(jobs_.begin(), static_cast<int64_t>(Draw(jobs_.size())))->first;
-  const Priority priority =
-      Draw(2) == 0 ? Priority::kUrgent : Priority::kNormal;
+  const Priority priority = kPriorities[Draw(std::size(kPriorities))];
   const Result done = server_->Call<Result>([&] {
     return server_->engine().SetPriority(id, {.priority = priority});
   });
