@@ -41,7 +41,9 @@ SPEC = {"model_name_or_path": "model", "dataset": "train.jsonl",
         "max_steps": 1_000_000}
 EACH = {"forward": [[0, 0], [1, 1], [2, 2]],
         "backward": [[3, 4], [2, 2], [1, 1], [0, 0]]}
-PLANS = {"pipeline": EACH, "wide": {**EACH, "width": 8}}
+PLANS = {"pipeline": EACH, "wide": {**EACH,
+                                    "forward_width": [[1] * DEVICES] * 3,
+                                    "backward_width": [[1] * DEVICES] * 4}}
 # Steps at the beginning, in which times are not known yet.
 FIRST_STEPS = 10
 

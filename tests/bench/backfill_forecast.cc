@@ -37,6 +37,12 @@ ABSL_FLAG(int, steps, 20, "of the first job");
 namespace roundhouse::bench {
 namespace {
 
+// As together_table has them (scheduler/search/jobs_together.h): of the graces
+// the one with which the second job gets most while the first one's steps are
+// at most so much longer; with the first where there is none.
+constexpr int64_t kGracesNs[] = {0, 1'500'000, 5'000'000, 20'000'000};
+constexpr double kMostLonger = 1.03;
+
 struct Job {
   ModelCosts costs;
   StepPlan plan;
@@ -51,6 +57,9 @@ ModelCosts CostsOf(const std::vector<fakes::LayerCost>& layers) {
   costs.backward_ns = layers.front().backward_ns;
   costs.head_forward_ns = layers.back().forward_ns;
   costs.head_backward_ns = layers.back().backward_ns;
+  // Next to nothing.
+  costs.tokens = costs.hidden = costs.heads = costs.kv_heads = costs.head_dim =
+      costs.inner = 1;
   return costs;
 }
 
@@ -63,7 +72,7 @@ Machine TheMachine() {
 }
 
 // One that is alone is a normal job, the second one of two a backfill job.
-Schedule Simulate(const std::vector<Job>& jobs) {
+Schedule Simulate(const std::vector<Job>& jobs, int64_t grace_ns = 0) {
   const int micro_batches = absl::GetFlag(FLAGS_micro_batches);
   const Machine machine = TheMachine();
   std::vector<FedJob> fed;
@@ -80,6 +89,7 @@ Schedule Simulate(const std::vector<Job>& jobs) {
   }
   StepOptions step;
   step.intervals = Intervals::kWhole;
+  step.backfill_grace_ns = grace_ns;
   DispatcherFeed feed(fed, machine, {});
   return SimulateJobs(machine, simulated, step, {}, feed);
 }
@@ -125,17 +135,25 @@ absl::Status Run() {
   const double second_ns = EndNs(Simulate({second}), 0) / double(steps);
   // Enough for more than the first one's time.
   second.steps = 2 + static_cast<int>(2 * steps * first_ns / second_ns);
-  const Schedule both = Simulate({first, second});
-  const int64_t end_ns = EndNs(both, 0);
-  const double done = second.steps * BusyNs(both, 1, end_ns) /
-                      BusyNs(both, 1, both.MakespanNs());
+  double beside_ns = 0;
+  double rate = 0;
+  for (const int64_t grace_ns : kGracesNs) {
+    const Schedule both = Simulate({first, second}, grace_ns);
+    const int64_t end_ns = EndNs(both, 0);
+    const double step_ns = static_cast<double>(end_ns) / steps;
+    if (beside_ns != 0 && step_ns > kMostLonger * first_ns) continue;
+    const double done = second.steps * BusyNs(both, 1, end_ns) /
+                        BusyNs(both, 1, both.MakespanNs());
+    const double found = done * second_ns / static_cast<double>(end_ns);
+    if (found <= rate) continue;
+    rate = found;
+    beside_ns = step_ns;
+  }
   std::cout << absl::StrFormat(
       R"({"first_ms": %.3f, "second_ms": %.3f, "beside_ms": %.3f, )"
       R"("second_rate": %.4f})"
       "\n",
-      first_ns * 1e-6, second_ns * 1e-6,
-      static_cast<double>(end_ns) / steps * 1e-6,
-      done * second_ns / static_cast<double>(end_ns));
+      first_ns * 1e-6, second_ns * 1e-6, beside_ns * 1e-6, rate);
   return absl::OkStatus();
 }
 
