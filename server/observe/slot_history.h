@@ -65,7 +65,7 @@ class SlotHistory {
   void Computed(int64_t at_ns, int64_t waited_ns);
   // The same, and is over.
   void Ended(int64_t at_ns, int64_t waited_ns);
-  // Of a backfill slot a part was computed, in a wait of the others; `first`:
+  // A part of a backfill slot was computed, in a wait of the others; `first`:
   // none was before.
   void Backfilled(const SlotFacts& facts, int64_t began_ns, int64_t ended_ns,
                   bool first);

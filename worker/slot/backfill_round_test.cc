@@ -3,7 +3,6 @@
 // ROUNDHOUSE_COUNT says how many of them, ROUNDHOUSE_SEED which is the first.
 
 #include <atomic>
-#include <chrono>
 #include <deque>
 #include <functional>
 #include <iostream>
@@ -298,7 +297,9 @@ std::vector<wire::RunSlot> BackfillRound(SlotTestJob& job) {
 void RaiseSlowly(SlotTestJob& job, uint64_t seed) {
   std::mt19937_64 random(seed);
   for (int m = 0; m < job.shape().micro_batches; ++m) {
-    std::this_thread::sleep_for(std::chrono::microseconds(random() % 1500));
+    const int64_t until_ns =
+        MonotonicNs() + static_cast<int64_t>(random() % 1'500'000);
+    while (MonotonicNs() < until_ns) std::this_thread::yield();
     job.RaiseInput(static_cast<size_t>(m));
   }
 }
