@@ -292,7 +292,7 @@ TEST(MetricsTest, SeriesAreBounded) {
   EXPECT_LE(series, 3000);
   std::cout << series << " series\n";
   EXPECT_TRUE(absl::StrContains(text, "job=\"job-90\""));
-  EXPECT_TRUE(absl::StrContains(text, "user=\"user70\""));
+  EXPECT_TRUE(absl::StrContains(text, "user=\"user60\""));
   EXPECT_TRUE(absl::StrContains(text, "user=\"other\""));
 }
 

@@ -21,7 +21,7 @@
 
 namespace roundhouse {
 
-inline constexpr size_t kMaxUsersWithMetrics = 80;
+inline constexpr size_t kMaxUsersWithMetrics = 64;
 inline constexpr absl::Duration kUserSeriesKept = absl::Hours(1);
 // Who has this name has his series together with those who have none.
 inline constexpr char kOtherUsers[] = "other";
