@@ -65,10 +65,10 @@ TEST(JobQueueTest, BackfillJobsGoLast) {
   ran.ran = true;
   queue.AddInOrder(ran);
   queue.Add({"job-5", kNow, Priority::kUrgent});
-  EXPECT_EQ(Ids(queue), (Strings{"job-5", "job-2", "job-1", "job-3", "job-4"}));
+  EXPECT_EQ(Ids(queue), (Strings{"job-5", "job-2", "job-3", "job-1", "job-4"}));
   queue.SetPriority("job-2", Priority::kBackfill);
   queue.SetPriority("job-4", Priority::kNormal);
-  EXPECT_EQ(Ids(queue), (Strings{"job-5", "job-4", "job-1", "job-2", "job-3"}));
+  EXPECT_EQ(Ids(queue), (Strings{"job-5", "job-4", "job-3", "job-1", "job-2"}));
   const auto any = [](const JobQueue::Queued&) { return true; };
   queue.Remove("job-5");
   queue.Remove("job-4");

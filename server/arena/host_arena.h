@@ -42,6 +42,10 @@ class HostArena {
 
   uint64_t limit_bytes() const { return limit_bytes_; }
   uint64_t used_bytes() const { return used_bytes_; }
+  // In how many pieces ever.
+  uint64_t free_bytes() const {
+    return used_bytes_ < limit_bytes_ ? limit_bytes_ - used_bytes_ : 0;
+  }
   // Allocations of together that many bytes, each rounded up to pages, succeed.
   uint64_t largest_gap_bytes() const;
   wire::Arena& arena() { return *arena_; }

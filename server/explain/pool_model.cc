@@ -147,7 +147,7 @@ bool MayGiveWay(const ActiveJob& job, const WaitingJob& waiting) {
 }
 
 GoingAhead WhoGoesAhead(const PoolSnapshot& snapshot, const std::string& first,
-                        std::optional<absl::Time> promised) {
+                        std::optional<absl::Time> promised, MayGoAhead may) {
   const PoolModel model = ModelOf(snapshot);
   std::optional<size_t> first_place;
   FillInQuestion question;
@@ -158,7 +158,9 @@ GoingAhead WhoGoesAhead(const PoolSnapshot& snapshot, const std::string& first,
       first_place = place;
       question.first = model.places[place];
     } else if (first_place.has_value() && Fits(snapshot, job) &&
-               ReachedLimits(snapshot, job).empty()) {
+               ReachedLimits(snapshot, job).empty() &&
+               (may == MayGoAhead::kAll ||
+                job.priority >= snapshot.queue[*first_place].priority)) {
       question.candidates.push_back(model.places[place]);
       places.push_back(place);
     }

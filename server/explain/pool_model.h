@@ -47,8 +47,12 @@ struct GoingAhead {
   // When `first` is expected to start; none: not known.
   std::optional<absl::Time> expected;
 };
+// Who may: one of a lesser class would have to give way at once where `first`
+// finds its memory free, but in pieces.
+enum class MayGoAhead { kAll, kNoLesserClass };
 GoingAhead WhoGoesAhead(const PoolSnapshot& snapshot, const std::string& first,
-                        std::optional<absl::Time> promised);
+                        std::optional<absl::Time> promised,
+                        MayGoAhead may = MayGoAhead::kAll);
 
 }  // namespace roundhouse
 

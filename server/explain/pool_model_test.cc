@@ -112,6 +112,9 @@ TEST(PoolModelTest, ABackfillJobGoesAheadWhereItIsGoneInTime) {
   pool.queue[1].length =
       JobLength{.steps = 10, .step_device_seconds = 5, .most_devices = 1};
   EXPECT_EQ(WhoGoesAhead(pool, "job-4", std::nullopt).job, "job-2");
+  EXPECT_EQ(
+      WhoGoesAhead(pool, "job-4", std::nullopt, MayGoAhead::kNoLesserClass).job,
+      "");
   // Beside bob's there is no room for it.
   pool.queue[0].host_bytes = 92;
   pool.queue[1].length->steps = 100;

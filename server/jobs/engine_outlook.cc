@@ -66,8 +66,11 @@ const JobQueue::Queued* Engine::WhoGoesAhead(const JobQueue::Queued& first) {
   start_later_ = true;  // with the next tick things may stand otherwise
   if (ahead_.job.empty() && now < ahead_.next_look) return nullptr;
   ahead_.next_look = now + kBetweenLooks;
-  const GoingAhead ahead = roundhouse::WhoGoesAhead(PoolNow(kMostLookedAt),
-                                                    first.id, first.promised);
+  const bool in_pieces =
+      kept->host.ok() && BytesOf(*kept) <= world_.arena.free_bytes();
+  const GoingAhead ahead = roundhouse::WhoGoesAhead(
+      PoolNow(kMostLookedAt), first.id, first.promised,
+      in_pieces ? MayGoAhead::kNoLesserClass : MayGoAhead::kAll);
   if (ahead.expected.has_value()) queue_.Promise(first.id, *ahead.expected);
   if (!ahead.job.empty() && ahead.job != ahead_.job) {
     RH_LOG(kInfo) << ahead.job << " goes ahead of " << first.id

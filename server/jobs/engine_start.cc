@@ -211,11 +211,14 @@ bool Engine::MakeRoomFor(const AdmittedJob& job, Priority priority) {
   if (running_.empty() && !sampler_->holds_memory()) return true;
   if (sampler_->holds_memory()) sampler_->GiveWay([this] { StartNext(); });
   const uint64_t bytes = BytesOf(job);
-  const uint64_t limit = world_.arena.limit_bytes();
-  const uint64_t free = limit - std::min(limit, world_.arena.used_bytes());
+  const uint64_t free = world_.arena.free_bytes();
   // Free memory may be in pieces.
   start_later_ |=
-      !kept_.FreeBytes(priority, bytes > free ? bytes - free : 1).ok();
+      !kept_
+           .FreeBytes({.priority = priority,
+                       .bytes = bytes > free ? bytes - free : 1,
+                       .base = SharedBytes(job) > 0 ? job.base_key : ""})
+           .ok();
   return false;
 }
 
@@ -267,10 +270,7 @@ absl::Status Engine::LoadJob(OpenedJob& opened) {
   const auto run =
       std::make_shared<RunningJob>(WorldOfJob(), job, *std::move(opened.files));
   // Without one the runner fails the job.
-  if (what.host.ok()) {
-    run->set_table_bytes(what.host->table_bytes);
-    run->set_need_bytes(what.host->total());
-  }
+  if (what.host.ok()) run->set_need(*what.host);
   run->SetWork(WorkOf(job.resolved), StepsOf(job));
   run->SetData(std::move(opened.datasets->train),
                std::move(opened.datasets->validation));

@@ -9,6 +9,7 @@
 #include "base/byte_text.h"
 #include "base/clock.h"
 #include "base/status.h"
+#include "server/planning/job_needs.h"
 
 namespace roundhouse {
 namespace {
@@ -164,21 +165,25 @@ std::vector<SpillCandidate> KeptJobs::Candidates() const {
     const bool rests = run->runner().resting();
     const bool runs = run->state() == JobState::kRunning ||
                       run->state() == JobState::kLoading;
-    if (!rests && (!runs || run->held().has_value())) continue;
-    if (world_.transitions.Waits(id)) continue;
-    candidates.push_back({.number = *JobNumber(id),
+    const bool stays = (!rests && (!runs || run->held().has_value())) ||
+                       world_.transitions.Waits(id);
+    const HostNeed& need = run->need();
+    candidates.push_back({.stays = stays,
+                          .number = *JobNumber(id),
                           .rests = rests,
                           .since = run->rests_since(),
                           .priority = run->priority(),
                           .turn = calls_.turn_of(run->owner()),
-                          .bytes = run->need_bytes() + run->table_bytes()});
+                          .bytes = need.total() - need.base_bytes,
+                          .base = run->runner().base_key(),
+                          .base_bytes = need.base_bytes});
   }
   return candidates;
 }
 
-absl::Status KeptJobs::FreeBytes(Priority priority, uint64_t bytes) {
+absl::Status KeptJobs::FreeBytes(const SpillNeed& need) {
   if (Spilling()) return absl::OkStatus();  // its memory comes
-  return SpillFor({priority, bytes}, "memory");
+  return SpillFor(need, "memory");
 }
 
 bool KeptJobs::MayFreePlace(Priority priority) const {

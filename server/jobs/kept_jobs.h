@@ -83,10 +83,10 @@ class KeptJobs {
   // run.spilled().
   absl::StatusOr<JobRecord> FollowWith(RunningJob& run,
                                        RunningJob::AfterPause after);
-  // Begins to save one, so that a job of this class gets so many bytes more;
-  // they are free later, and Calls::start_next comes.  Nothing where no job may
-  // give way, or one does already.  Ask's errors.
-  absl::Status FreeBytes(Priority priority, uint64_t bytes);
+  // Begins to save one, so that a job gets the bytes that it needs; they are
+  // free later, and Calls::start_next comes.  Nothing where no job may give
+  // way, or one does already.  Ask's errors.
+  absl::Status FreeBytes(const SpillNeed& need);
   // The same of a place, which is free at once.
   bool MayFreePlace(Priority priority) const;
   absl::Status FreePlace(Priority priority);

@@ -24,6 +24,7 @@
 #include "server/observe/metrics.h"
 #include "server/observe/timing_log.h"
 #include "server/observe/trace_recorder.h"
+#include "server/planning/job_needs.h"
 #include "server/run/job_events.h"
 #include "server/run/job_telemetry.h"
 #include "server/run/runner.h"
@@ -103,13 +104,11 @@ class RunningJob final : public JobEvents {
   // On the status page.
   int color() const { return color_; }
   void set_color(int color) { color_ = color; }
-  // The arena's, that its loads and saves take when they come.
-  uint64_t table_bytes() const { return table_bytes_; }
-  void set_table_bytes(uint64_t bytes) { table_bytes_ = bytes; }
-
   // What it was admitted to need of the arena.
-  uint64_t need_bytes() const { return need_bytes_; }
-  void set_need_bytes(uint64_t bytes) { need_bytes_ = bytes; }
+  const HostNeed& need() const { return need_; }
+  void set_need(const HostNeed& need) { need_ = need; }
+  // The part that its loads and saves take when they come.
+  uint64_t table_bytes() const { return need_.table_bytes; }
 
   // Whether devices have something to do for it, now or soon: not while it
   // loads, nor once its last step is reduced, though an evaluation may follow.
@@ -199,8 +198,7 @@ class RunningJob final : public JobEvents {
   LossCurve validation_losses_;
   Kept kept_;
   double seconds_per_step_ = 0;  // smoothed
-  uint64_t table_bytes_ = 0;
-  uint64_t need_bytes_ = 0;
+  HostNeed need_;
   bool has_steps_ = false;
   uint64_t work_ = 0;
   int64_t steps_ = 0;

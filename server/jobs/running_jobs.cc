@@ -83,7 +83,7 @@ std::vector<HostHolder> RunningJobs::HostHolders() const {
 OwnerUse RunningJobs::HostNeeds() const {
   OwnerUse needs;
   for (const auto& [id, run] : jobs_) {
-    needs.Add(run->owner(), static_cast<int64_t>(run->need_bytes()));
+    needs.Add(run->owner(), static_cast<int64_t>(run->need().total()));
   }
   return needs;
 }

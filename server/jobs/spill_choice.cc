@@ -1,12 +1,14 @@
 #include "server/jobs/spill_choice.h"
 
 #include <algorithm>
+#include <map>
 #include <tuple>
 
 namespace roundhouse {
 namespace {
 
 bool MayBeTaken(const SpillCandidate& candidate, const SpillNeed& need) {
+  if (candidate.stays) return false;
   if (candidate.rests) return need.bytes > 0;
   return need.priority > candidate.priority;
 }
@@ -23,19 +25,27 @@ bool GoesFirst(const SpillCandidate& a, const SpillCandidate& b) {
 
 std::optional<size_t> ChooseSpill(const std::vector<SpillCandidate>& candidates,
                                   const SpillNeed& need) {
+  std::map<std::string, int> users;  // of bases
+  for (const SpillCandidate& candidate : candidates) ++users[candidate.base];
+  ++users[need.base];
+  std::map<std::string, int> stay = users;
   std::vector<size_t> order;
   uint64_t all_bytes = 0;
   for (size_t i = 0; i < candidates.size(); ++i) {
-    if (!MayBeTaken(candidates[i], need)) continue;
+    const SpillCandidate& candidate = candidates[i];
+    if (!MayBeTaken(candidate, need)) continue;
     order.push_back(i);
-    all_bytes += candidates[i].bytes;
+    all_bytes += candidate.bytes;
+    if (--stay[candidate.base] == 0) all_bytes += candidate.base_bytes;
   }
   if (order.empty() || all_bytes < need.bytes) return std::nullopt;
   std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
     return GoesFirst(candidates[a], candidates[b]);
   });
   const auto enough = std::find_if(order.begin(), order.end(), [&](size_t i) {
-    return candidates[i].bytes >= need.bytes;
+    const SpillCandidate& candidate = candidates[i];
+    const uint64_t base = users[candidate.base] == 1 ? candidate.base_bytes : 0;
+    return candidate.bytes + base >= need.bytes;
   });
   return enough == order.end() ? order.front() : *enough;
 }

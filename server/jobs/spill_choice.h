@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -20,20 +21,24 @@
 
 namespace roundhouse {
 
-// A job that has memory, and can be saved now.
+// A job that has memory.
 struct SpillCandidate {
+  bool stays = false;                       // it can't be saved now
   int64_t number = 0;                       // of jobs, later ones have greater
   bool rests = false;                       // it was told to pause
   absl::Time since = absl::InfinitePast();  // it rests
   Priority priority = Priority::kNormal;
   JobQueue::Turn turn = {};
-  uint64_t bytes = 0;  // that it gives back
+  uint64_t bytes = 0;       // that it gives back for itself
+  std::string base = {};    // that it has in common with others; "": none
+  uint64_t base_bytes = 0;  // given back by the last one that has it
 };
 
 // What a job that waits lacks.
 struct SpillNeed {
   Priority priority = Priority::kNormal;
-  uint64_t bytes = 0;  // 0: a place alone, which those that rest don't have
+  uint64_t bytes = 0;     // 0: a place alone, which those that rest don't have
+  std::string base = {};  // that it counts on to be there; "": none
 };
 
 // An index into `candidates`; none: no spill can help, for all that may be

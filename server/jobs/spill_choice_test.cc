@@ -18,8 +18,8 @@ SpillCandidate Running(int64_t number, double turn, uint64_t bytes) {
   return {.number = number, .turn = {.user = turn}, .bytes = bytes};
 }
 
-constexpr SpillNeed kNormalNeeds = {.bytes = 10};
-constexpr SpillNeed kUrgentNeeds = {Priority::kUrgent, 10};
+const SpillNeed kNormalNeeds = {.bytes = 10};
+const SpillNeed kUrgentNeeds = {Priority::kUrgent, 10};
 
 TEST(SpillChoiceTest, TheLongestPausedGoesFirst) {
   EXPECT_EQ(ChooseSpill({Resting(1, 7, 10), Resting(2, 3, 10)}, kNormalNeeds),
@@ -53,7 +53,7 @@ TEST(SpillChoiceTest, TheLowestClassGivesWayFirst) {
   EXPECT_EQ(ChooseSpill({Running(2, 9, 50), backfill}, kNormalNeeds), 1u);
   EXPECT_EQ(ChooseSpill({Running(2, 9, 50), backfill}, kUrgentNeeds), 1u);
   EXPECT_EQ(ChooseSpill({backfill}, {Priority::kBackfill, 10}), std::nullopt);
-  constexpr SpillNeed kPlace = {.priority = Priority::kNormal};
+  const SpillNeed kPlace = {.priority = Priority::kNormal};
   EXPECT_EQ(ChooseSpill({Running(2, 9, 50), backfill}, kPlace), 1u);
   backfill.bytes = 9;
   EXPECT_EQ(ChooseSpill({Running(2, 9, 50), backfill}, kNormalNeeds),
@@ -75,8 +75,32 @@ TEST(SpillChoiceTest, OfRunningJobsTheOneThatWouldStartLast) {
       << "those that were told to pause go before";
 }
 
+SpillCandidate OnBase(int64_t number, uint64_t bytes) {
+  SpillCandidate job = Running(number, 1, bytes);
+  job.priority = Priority::kBackfill;
+  job.base = "b";
+  job.base_bytes = 50;
+  return job;
+}
+
+TEST(SpillChoiceTest, ABaseIsGivenBackByTheLastThatHasIt) {
+  EXPECT_EQ(ChooseSpill({OnBase(1, 2)}, kNormalNeeds), 0u);
+  SpillCandidate stays = OnBase(2, 20);
+  stays.stays = true;
+  EXPECT_EQ(ChooseSpill({OnBase(1, 2), stays}, kNormalNeeds), std::nullopt);
+  SpillCandidate normal = OnBase(2, 20);
+  normal.priority = Priority::kNormal;
+  EXPECT_EQ(ChooseSpill({OnBase(1, 2), normal}, kNormalNeeds), std::nullopt);
+  SpillNeed same_base = kNormalNeeds;
+  same_base.base = "b";
+  EXPECT_EQ(ChooseSpill({OnBase(1, 2)}, same_base), std::nullopt);
+  // Both of them together are enough, neither of them alone.
+  EXPECT_EQ(ChooseSpill({OnBase(1, 2), OnBase(2, 2)}, kNormalNeeds), 1u);
+  EXPECT_EQ(ChooseSpill({OnBase(1, 2), OnBase(2, 2)}, same_base), std::nullopt);
+}
+
 TEST(SpillChoiceTest, APausedJobHasNoPlaceToGive) {
-  constexpr SpillNeed kPlace = {.priority = Priority::kUrgent};
+  const SpillNeed kPlace = {.priority = Priority::kUrgent};
   EXPECT_EQ(ChooseSpill({Resting(1, 1, 50)}, kPlace), std::nullopt);
   EXPECT_EQ(ChooseSpill({Resting(1, 1, 50), Running(2, 1, 0)}, kPlace), 1u);
 }

@@ -81,12 +81,12 @@ TEST_F(UserSeriesTest, TheOthersAreSummed) {
     users[absl::StrCat("a", i)] = {.running = 1};
   }
   users_.Set(users, 0);
-  EXPECT_EQ(Values().size(), kMaxUsersWithMetrics * 4);
+  EXPECT_EQ(Values().size(), kMaxUsersWithMetrics * 5);
   users["b"] = users["c"] = {.queued = 1, .running = 1, .lag_seconds = 2};
   users_.Set(users, 0);
   users_.AddService("b", 0, 1'000'000'000);
   users_.AddService("d", 0, 2'000'000'000);
-  EXPECT_EQ(Values().size(), (kMaxUsersWithMetrics + 1) * 4);
+  EXPECT_EQ(Values().size(), (kMaxUsersWithMetrics + 1) * 5);
   EXPECT_EQ(Values()["service_seconds_total other"], 3);
   EXPECT_EQ(Values()["service_lag_seconds other"], 4);
   EXPECT_EQ(Values()["jobs other running"], 2);

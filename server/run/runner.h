@@ -130,6 +130,8 @@ class JobRunner final : private StepBook::Owner,
   bool stepping() const { return phase_.stepping(); }
   // All 0 while the job holds no memory.
   HostUse host_use() const { return memory_.use(); }
+  // JobMemory's.
+  const std::string& base_key() const { return memory_.base_key(); }
 
  private:
   using Done = std::function<void(absl::Status)>;

@@ -187,6 +187,42 @@ class SeveralJobsTest(unittest.TestCase):
                               check=False)  # it may have ended
         self.check_same(daemon, jobs)
 
+    def test_a_backfill_job_has_the_bits_that_it_has_alone(self):
+        self.results_alone()
+        daemon = self.daemon(max_running_jobs=3)
+        names = sorted(JOBS)
+        backfill = names[SEED % len(names)]
+        jobs = {name: daemon.submit({**JOBS[name], "priority": "backfill"}
+                                    if name == backfill else JOBS[name])
+                for name in names}
+        self.assertEqual(daemon.job(jobs[backfill])["priority"], "BACKFILL")
+        self.check_same(daemon, jobs)
+
+    def test_a_job_is_put_back_and_forward_while_it_runs(self):
+        self.results_alone()
+        daemon = self.daemon(max_running_jobs=3)
+        beside = daemon.submit({**BF16, "max_steps": 1_000_000})
+        job = daemon.submit(FULL)
+        for step, word in ((2, "backfill"), (4, "normal"), (6, "backfill"),
+                           (8, "normal")):
+            self.wait_step(daemon, job, step)
+            daemon.client("priority", job, word)
+        self.check_same(daemon, {"full": job})
+        self.assertEqual(daemon.job(job)["attempts"], 1)
+        self.assertEqual(daemon.job(beside)["state"], "RUNNING")
+
+    def test_a_normal_job_takes_the_place_of_a_backfill_job(self):
+        self.results_alone()
+        daemon = self.daemon(max_running_jobs=1)
+        first = daemon.submit({**LORA, "priority": "backfill"})
+        self.wait_step(daemon, first, 2)
+        second = daemon.submit(FULL)
+        self.check_same(daemon, {"full": second, "lora": first})
+        self.assertLess(daemon.job(second)["end_time"],
+                        daemon.job(first)["end_time"])
+        self.assertIn("a job of class normal needs its place",
+                      daemon.log(first))
+
     def test_a_job_that_waits_is_put_forward(self):
         daemon = self.daemon(max_running_jobs=1)
         first = daemon.submit({**FULL, "max_steps": 1_000_000})

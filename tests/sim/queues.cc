@@ -34,6 +34,14 @@ std::string IdOf(const std::string& name) {
   return name.substr(name.rfind('/') + 1);
 }
 
+bool LacksMemory(
+    const google::protobuf::RepeatedPtrField<v1::Obstacle>& obstacles) {
+  return std::any_of(obstacles.begin(), obstacles.end(),
+                     [](const v1::Obstacle& obstacle) {
+                       return obstacle.kind() == v1::OBSTACLE_HOST_MEMORY;
+                     });
+}
+
 // What of an answer is looked at.
 std::string ShortText(const v1::JobExplanation& why) {
   std::string text;
@@ -299,11 +307,16 @@ bool Queues::MayHaveUsedMore(const v1::JobBefore& before,
 
 void Queues::CheckBefore(const std::string& id, const Answer& answer) {
   const v1::QueuePlace& queue = answer.why.queue();
-  const bool first_lacks_memory = std::any_of(
-      queue.first_obstacles().begin(), queue.first_obstacles().end(),
-      [](const v1::Obstacle& obstacle) {
-        return obstacle.kind() == v1::OBSTACLE_HOST_MEMORY;
-      });
+  // The first may have begun since, and another one be the first.
+  const bool first_lacks_memory =
+      LacksMemory(queue.first_obstacles()) ||
+      std::any_of(queue.before().begin(), queue.before().end(),
+                  [this](const v1::JobBefore& before) {
+                    const Job& other = jobs_.at(IdOf(before.job()));
+                    return other.state == JobState::kQueued &&
+                           other.answer.has_value() &&
+                           LacksMemory(other.answer->why.obstacles());
+                  });
   for (const v1::JobBefore& before : queue.before()) {
     const Job& other = jobs_.at(IdOf(before.job()));
     if (before.passed_over() || other.state != JobState::kQueued) continue;
