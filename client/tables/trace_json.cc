@@ -37,7 +37,8 @@ Track TrackOf(const std::string& resource, int index) {
     track.thread = parts[0] == "compute" ? 1
                    : parts[0] == "wait"  ? 2
                    : parts[0] == "h2d"   ? 3
-                                         : 4;
+                   : parts[0] == "d2h"   ? 4
+                                         : 5;
   } else {
     track.name = parts.back();
   }

@@ -74,7 +74,8 @@ TEST(TraceJsonTest, TracksHaveNames) {
 
 TEST(TraceJsonTest, RecordedIntervalsSayWhoseTheyAre) {
   v1::Timeline timeline;
-  for (const char* name : {"wait:2", "compute:2", "d2h:2", "host:steps"}) {
+  for (const char* name :
+       {"wait:2", "compute:2", "d2h:2", "host:steps", "backfill:2"}) {
     timeline.add_resources(name);
   }
   for (const char* name : {"step", "reduce", "memory"}) {
@@ -101,9 +102,11 @@ TEST(TraceJsonTest, RecordedIntervalsSayWhoseTheyAre) {
       threads[event["args"]["name"]] = event["tid"];
     }
   }
-  EXPECT_EQ(threads,
-            (std::map<std::string, int>{
-                {"compute", 1}, {"d2h", 4}, {"wait", 2}, {"steps", 4}}));
+  EXPECT_EQ(threads, (std::map<std::string, int>{{"compute", 1},
+                                                 {"d2h", 4},
+                                                 {"wait", 2},
+                                                 {"steps", 4},
+                                                 {"backfill", 5}}));
   ASSERT_EQ(events.size(), 3u);
   EXPECT_EQ(events[0]["name"], "step 12");
   EXPECT_EQ(events[1]["name"], "reduce u0");

@@ -11,11 +11,10 @@ namespace roundhouse {
 namespace {
 
 // The names of each device, then of the host; by TraceTrack.
-constexpr const char* kDeviceTracks[] = {"compute", "wait", "h2d", "d2h",
-                                         "backfill"};
+constexpr const char* kDeviceTracks[] = {"compute", "wait", "h2d", "d2h"};
 constexpr const char* kHostTracks[] = {"host:gather", "host:reduce",
                                        "host:optimizer", "host:steps"};
-constexpr int kTracksOfDevice = 5;
+constexpr int kTracksOfDevice = 4;
 static_assert(static_cast<int>(TraceTrack::kGather) == kTracksOfDevice);
 
 // What a job did that is not shown.
@@ -41,6 +40,7 @@ TraceParts::TraceParts(std::shared_ptr<const Trace> trace,
   kinds_.emplace(kHiddenKind, 0);
   for (const TraceInterval& interval : trace_->intervals) {
     kinds_.emplace(interval.kind, static_cast<int>(kinds_.size()));
+    backfill_ |= interval.track == TraceTrack::kBackfill;
   }
 }
 
@@ -50,7 +50,9 @@ int TraceParts::Resource(const TraceInterval& interval) const {
     return interval.device * kTracksOfDevice + track;
   }
   const int devices = static_cast<int>(trace_->devices.size());
-  return (devices - 1) * kTracksOfDevice + track;
+  const int resource = (devices - 1) * kTracksOfDevice + track;
+  return interval.track == TraceTrack::kBackfill ? resource + interval.device
+                                                 : resource;
 }
 
 void TraceParts::PutNames(v1::Timeline* out) const {
@@ -60,6 +62,11 @@ void TraceParts::PutNames(v1::Timeline* out) const {
     }
   }
   for (const char* track : kHostTracks) out->add_resources(track);
+  // Clients of before know no such tracks.
+  for (size_t device = 0; backfill_ && device < trace_->devices.size();
+       ++device) {
+    out->add_resources(absl::StrCat("backfill:", device));
+  }
   for (size_t i = 0; i < kinds_.size(); ++i) out->add_kinds();
   for (const auto& [kind, index] : kinds_) {
     out->set_kinds(index, std::string(kind));

@@ -41,7 +41,8 @@ class TraceParts {
   int Resource(const TraceInterval& interval) const;
 
   const std::shared_ptr<const Trace> trace_;
-  int64_t origin_ns_;  // the timeline's start
+  int64_t origin_ns_;      // the timeline's start
+  bool backfill_ = false;  // some interval is on that track
   std::map<absl::string_view, int> kinds_;
   std::vector<bool> shown_;  // of each job
   bool begun_ = false;

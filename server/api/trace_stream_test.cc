@@ -127,6 +127,27 @@ TEST_F(TraceStreamTest, StepsAndThenTheTraceInParts) {
   EXPECT_EQ(update.micro_batch(), -1);
 }
 
+// Behind all others, and only where it is used: clients of before know none.
+TEST(TracePartsTest, BackfillHasTracksOfItsOwn) {
+  const auto every = [](const std::string&) { return true; };
+  v1::TraceFineTuningJobResponse without, head, rest;
+  ASSERT_TRUE(TraceParts(Example(1), every).Next(&without));
+  const int others = without.timeline().resources_size();
+  EXPECT_EQ(without.timeline().resources(others - 1), "host:steps");
+  auto trace = std::make_shared<Trace>(*Example(1));
+  TraceInterval& interval = trace->intervals[0];
+  interval.track = TraceTrack::kBackfill;
+  interval.device = static_cast<int>(trace->devices.size()) - 1;
+  TraceParts parts(trace, every);
+  ASSERT_TRUE(parts.Next(&head));
+  ASSERT_TRUE(parts.Next(&rest));
+  const int resource = rest.timeline().intervals(0).resource();
+  EXPECT_EQ(resource, head.timeline().resources_size() - 1);
+  EXPECT_EQ(head.timeline().resources(resource),
+            absl::StrCat("backfill:", interval.device));
+  EXPECT_GE(resource, others);
+}
+
 TEST(TracePartsTest, OfAJobThatIsNotShownItHasTheTimesAlone) {
   TraceParts parts(Example(1),
                    [](const std::string& id) { return id == "job-1"; });

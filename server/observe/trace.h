@@ -31,12 +31,12 @@ enum class TraceTrack {
   kWait,
   kH2D,
   kD2H,
-  kBackfill,  // computed in waits of others
   // The host's tracks: no device.
   kGather,
   kReduce,
   kOptimizer,
-  kSteps
+  kSteps,
+  kBackfill  // of a device: computed in waits of others
 };
 
 // Times are CLOCK_MONOTONIC nanoseconds.
