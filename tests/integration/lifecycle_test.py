@@ -140,19 +140,24 @@ class QueueTest(LifecycleTest):
         self.assert_same(self.result(job, end),
                          self.undisturbed(max_steps=end))
 
-    def test_an_urgent_job_takes_the_place_and_the_bits_stay(self):
-        job = self.daemon.submit(DISTURBED)
+    def check_it_gives_way(self, job_class, other):
+        job = self.daemon.submit({**DISTURBED, "priority": job_class})
         for step in (3, 20, 45):
             self.wait_step(job, step)
-            self.daemon.wait(self.daemon.submit(
-                {**SHORT, "priority": "urgent"}))
+            self.daemon.wait(self.daemon.submit({**SHORT, "priority": other}))
             self.wait_state(job, "RUNNING")
-        self.assertIn("a job of class urgent needs its place",
+        self.assertIn(f"a job of class {other} needs its place",
                       self.daemon.log(job))
         self.assertEqual(self.daemon.job(job)["attempts"], 4)
         end = self.finish(job)
         self.assert_same(self.result(job, end),
                          self.undisturbed(max_steps=end))
+
+    def test_an_urgent_job_takes_the_place_and_the_bits_stay(self):
+        self.check_it_gives_way("normal", "urgent")
+
+    def test_a_backfill_job_gives_way_to_a_normal_one(self):
+        self.check_it_gives_way("backfill", "normal")
 
     def test_a_paused_job_keeps_its_memory_and_its_step(self):
         job = self.daemon.submit({**DISTURBED, "save_steps": 0})

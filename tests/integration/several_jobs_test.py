@@ -211,18 +211,6 @@ class SeveralJobsTest(unittest.TestCase):
         self.assertEqual(daemon.job(job)["attempts"], 1)
         self.assertEqual(daemon.job(beside)["state"], "RUNNING")
 
-    def test_a_normal_job_takes_the_place_of_a_backfill_job(self):
-        self.results_alone()
-        daemon = self.daemon(max_running_jobs=1)
-        first = daemon.submit({**LORA, "priority": "backfill"})
-        self.wait_step(daemon, first, 2)
-        second = daemon.submit(FULL)
-        self.check_same(daemon, {"full": second, "lora": first})
-        self.assertLess(daemon.job(second)["end_time"],
-                        daemon.job(first)["end_time"])
-        self.assertIn("a job of class normal needs its place",
-                      daemon.log(first))
-
     def test_a_job_that_waits_is_put_forward(self):
         daemon = self.daemon(max_running_jobs=1)
         first = daemon.submit({**FULL, "max_steps": 1_000_000})
