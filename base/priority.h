@@ -16,6 +16,12 @@ enum class Priority { kBackfill = -1, kNormal = 0, kUrgent = 1 };
 inline constexpr Priority kPriorities[] = {Priority::kUrgent, Priority::kNormal,
                                            Priority::kBackfill};
 
+inline constexpr int kPriorityCount = 3;
+// Its place among them.
+inline constexpr int PriorityRank(Priority priority) {
+  return static_cast<int>(Priority::kUrgent) - static_cast<int>(priority);
+}
+
 // As job files have it.
 inline const char* PriorityName(Priority priority) {
   switch (priority) {

@@ -20,20 +20,20 @@ constexpr double kSameGuess = 1.25;
 // later fits between them.
 constexpr uint64_t kTurnGap = uint64_t{1} << 20;
 
-uint64_t FirstTurn(JobClass job_class) {
-  switch (job_class) {
-    case JobClass::kUrgent:
+uint64_t FirstTurn(Priority priority) {
+  switch (priority) {
+    case Priority::kUrgent:
       return 0;
-    case JobClass::kNormal:
+    case Priority::kNormal:
       return kNormalTurn;
-    case JobClass::kBackfill:
+    case Priority::kBackfill:
       break;
   }
   return kBackfillTurn;
 }
 
 bool GoesBefore(const SentWork::SentSlot& a, const SentWork::SentSlot& b) {
-  if (a.job_class != b.job_class) return a.job_class < b.job_class;
+  if (a.priority != b.priority) return a.priority > b.priority;
   return FairShares::Before(a.share, b.share);
 }
 
@@ -48,29 +48,29 @@ Dispatcher::Dispatcher(const DispatcherOptions& options)
 // --- jobs ---
 
 void Dispatcher::AddJob(JobId job, const JobShape& shape, const JobOwner& owner,
-                        JobClass job_class) {
+                        Priority priority) {
   const bool added =
       jobs_
-          .try_emplace(job, JobSteps(job, shape, sent_, actions_), job_class,
+          .try_emplace(job, JobSteps(job, shape, sent_, actions_), priority,
                        owner)
           .second;
   ROUNDHOUSE_CHECK(added) << "job " << Number(job);
-  SharesOf(job_class).AddJob(job, owner);
+  SharesOf(priority).AddJob(job, owner);
 }
 
-void Dispatcher::SetClass(JobId id, JobClass job_class) {
+void Dispatcher::SetPriority(JobId id, Priority priority) {
   Job& job = jobs_.at(id);
-  if (job.job_class == job_class) return;
-  SharesOf(job.job_class).RemoveJob(id);
-  if (job.job_class == JobClass::kBackfill) job.steps.WithdrawBackfill();
-  job.job_class = job_class;
-  SharesOf(job_class).AddJob(id, job.owner);
+  if (job.priority == priority) return;
+  SharesOf(job.priority).RemoveJob(id);
+  if (job.priority == Priority::kBackfill) job.steps.WithdrawBackfill();
+  job.priority = priority;
+  SharesOf(priority).AddJob(id, job.owner);
   const auto next_turn = [&] {
     last_turn_ += kTurnGap;
-    return last_turn_ + FirstTurn(job_class);
+    return last_turn_ + FirstTurn(priority);
   };
   for (const SentWork::SentSlot& slot :
-       sent_.PutForward(id, job_class, next_turn)) {
+       sent_.PutForward(id, priority, next_turn)) {
     job.steps.SetTurn(slot.slot, slot.turn);
   }
   Pump();
@@ -78,7 +78,7 @@ void Dispatcher::SetClass(JobId id, JobClass job_class) {
 
 void Dispatcher::RemoveJob(JobId job) {
   sent_.DropJob(job);
-  SharesOf(jobs_.at(job).job_class).RemoveJob(job);
+  SharesOf(jobs_.at(job).priority).RemoveJob(job);
   jobs_.erase(job);
 }
 
@@ -112,7 +112,7 @@ void Dispatcher::SetWeights(const ShareWeights& weights) {
 }
 
 void Dispatcher::NoteUse(const DeviceCharge& use) {
-  SharesOf(JobClass::kNormal)
+  SharesOf(Priority::kNormal)
       .NoteUse(use.owner, static_cast<double>(use.device_ns));
   charged_(use);
 }
@@ -120,7 +120,7 @@ void Dispatcher::NoteUse(const DeviceCharge& use) {
 std::vector<JobOwner> Dispatcher::Waiting() const {
   std::vector<JobOwner> owners;
   for (const auto& [id, job] : jobs_) {
-    if (job.job_class == JobClass::kBackfill) continue;
+    if (job.priority == Priority::kBackfill) continue;
     if (job.steps.NextSlot().has_value()) owners.push_back(job.owner);
   }
   return owners;
@@ -224,7 +224,7 @@ void Dispatcher::SlotDone(SlotId slot, int64_t compute_ns) {
   for (auto& [id, job] : jobs_) {
     const auto cost = job.steps.SlotDone(slot, compute_ns);
     if (!cost.has_value()) continue;
-    SharesOf(job.job_class).NoteDone(id, static_cast<double>(compute_ns));
+    SharesOf(job.priority).NoteDone(id, static_cast<double>(compute_ns));
     charged_({job.owner, id, compute_ns});
     if (cost->guessed) {
       job.NoteGuess(cost->amount, static_cast<double>(compute_ns));
@@ -288,19 +288,19 @@ bool Dispatcher::SendOneSlot() {
   for (const auto& [id, job] : jobs_) {
     auto next = job.steps.NextSlot();
     if (!next.has_value()) continue;
-    next->job_class = job.job_class;
+    next->priority = job.priority;
     next->ns = next->cost.amount;
     if (next->cost.guessed) next->ns *= job.placing_ns.value_or(kGuessNs);
     const auto device = sent_.Place(*next);
     if (!device.has_value()) continue;
-    next->share = SharesOf(job.job_class).TurnOf(id);
+    next->share = SharesOf(job.priority).TurnOf(id);
     if (first.has_value() && !GoesBefore(*next, *first)) continue;
     first = next;
     to = *device;
   }
   if (!first.has_value()) return false;
   first->turn = PlaceAmong(sent_.Slots(to), *first);
-  SharesOf(first->job_class).NoteSent(first->job);
+  SharesOf(first->priority).NoteSent(first->job);
   At(first->job).Send(*first, to);
   return true;
 }
@@ -312,7 +312,7 @@ uint64_t Dispatcher::PlaceAmong(const std::vector<SentWork::SentSlot>& sent,
   std::vector<SentWork::SentSlot> others;
   std::copy_if(sent.begin(), sent.end(), std::back_inserter(others),
                [&](const SentWork::SentSlot& other) {
-                 return other.job_class == slot.job_class;
+                 return other.priority == slot.priority;
                });
   std::sort(others.begin(), others.end(),
             [](const SentWork::SentSlot& a, const SentWork::SentSlot& b) {
@@ -325,7 +325,7 @@ uint64_t Dispatcher::PlaceAmong(const std::vector<SentWork::SentSlot>& sent,
   }
   if (at == others.size()) {
     last_turn_ += kTurnGap;
-    return last_turn_ + FirstTurn(slot.job_class);
+    return last_turn_ + FirstTurn(slot.priority);
   }
   const uint64_t after =
       at == 0 ? others[0].turn - kTurnGap : others[at - 1].turn;
@@ -336,11 +336,11 @@ uint64_t Dispatcher::PlaceAmong(const std::vector<SentWork::SentSlot>& sent,
 // another's gathers for more than what is sent.
 bool Dispatcher::SendOneHostOp() {
   const auto time_of = [this](const Job& job) -> int64_t& {
-    return host_ops_time_[job.job_class == JobClass::kUrgent ? 1 : 0];
+    return host_ops_time_[job.priority == Priority::kUrgent ? 1 : 0];
   };
   absl::InlinedVector<std::tuple<bool, int64_t, JobId>, 4> by_turn;
   for (const auto& [id, job] : jobs_) {
-    by_turn.push_back({job.job_class != JobClass::kUrgent,
+    by_turn.push_back({job.priority != Priority::kUrgent,
                        std::max(job.host_ops, time_of(job)), id});
   }
   std::sort(by_turn.begin(), by_turn.end());

@@ -91,11 +91,11 @@ class Dispatcher {
 
   // --- jobs; the others REQUIRE: added
   void AddJob(JobId job, const JobShape& shape, const JobOwner& owner = {},
-              JobClass job_class = JobClass::kNormal);
+              Priority priority = Priority::kNormal);
   // Its next slots go as those of that class.  Slots that devices have go with
   // them, behind others of it, where it goes before the class that they had;
   // backfill slots are withdrawn for that, and sent again.
-  void SetClass(JobId job, JobClass job_class);
+  void SetPriority(JobId job, Priority priority);
   // What it has with the host worker is forgotten, and its answer ignored.
   // REQUIRES: no slot of it is out.
   void RemoveJob(JobId job);
@@ -199,13 +199,13 @@ class Dispatcher {
 
  private:
   struct Job {
-    Job(JobSteps job_steps, JobClass its_class, JobOwner its_owner)
+    Job(JobSteps job_steps, Priority its_priority, JobOwner its_owner)
         : steps(std::move(job_steps)),
-          job_class(its_class),
+          priority(its_priority),
           owner(std::move(its_owner)) {}
 
     JobSteps steps;
-    JobClass job_class;
+    Priority priority;
     JobOwner owner;
     // What a unit of a guess takes, once a slot has said so.
     std::optional<double> NsPerGuess() const;
@@ -221,8 +221,8 @@ class Dispatcher {
 
   JobSteps& At(JobId job) { return jobs_.at(job).steps; }
   const JobSteps& At(JobId job) const { return jobs_.at(job).steps; }
-  FairShares& SharesOf(JobClass job_class) {
-    return shares_[static_cast<size_t>(job_class)];
+  FairShares& SharesOf(Priority priority) {
+    return shares_[PriorityRank(priority)];
   }
   // What the job's slots that are out will take.
   double OutNs(JobId id) const;
@@ -236,7 +236,7 @@ class Dispatcher {
   bool SendOneHostOp();
 
   SentWork sent_;
-  std::array<FairShares, kJobClassCount> shares_;
+  std::array<FairShares, kPriorityCount> shares_;
   // What a device was told last; there is room before the first ones.
   uint64_t last_turn_ = uint64_t{1} << 60;
   // Job::host_ops of the last one that was sent, of jobs that are not urgent

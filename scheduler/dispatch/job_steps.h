@@ -120,8 +120,7 @@ class JobSteps {
   void HoldUpdatesAfter(std::optional<uint64_t> step_number);
   void HoldSlots(StartedSlots started);
   void ReleaseSlots();
-  // Withdraws backfill slots, and what comes after: they go out again.
-  void WithdrawBackfill();
+  void WithdrawBackfill();  // and what comes after: to be sent again
   void Abandon();
   bool Updating() const;
   bool Idle() const { return steps_.empty(); }

@@ -235,11 +235,11 @@ TEST(LossesTest, RandomLossesNeverStopSeveralJobs) {
     const int most_sent = 1 + static_cast<int>(random() % (3 * devices));
     World world(kShape, devices, seed * 7);
     world.report_contributions = random() % 2 == 0;
-    const auto job_class = [&] {
-      return static_cast<JobClass>(random() % kJobClassCount);
+    const auto priority = [&] {
+      return kPriorities[random() % kPriorityCount];
     };
-    world.dispatcher().AddJob(kOther, kShape, {}, job_class());
-    world.dispatcher().AddJob(JobId{3}, kShape, {}, job_class());
+    world.dispatcher().AddJob(kOther, kShape, {}, priority());
+    world.dispatcher().AddJob(JobId{3}, kShape, {}, priority());
     std::map<uint64_t, int> left = {{1, 3}, {2, 2}, {3, 4}};
     const auto begin = [&](uint64_t job) {
       if (left[job]-- == 0) return;
@@ -270,7 +270,7 @@ TEST(LossesTest, RandomLossesNeverStopSeveralJobs) {
       }
       if (random() % 16 == 0) world.CrashHost();
       if (random() % 16 == 0) {
-        world.SetClass(JobId{1 + random() % 3}, job_class());
+        world.SetPriority(JobId{1 + random() % 3}, priority());
       }
       if (random() % 64 == 0 && live > 1) {
         world.Crash(lost);

@@ -21,13 +21,11 @@ constexpr double kSameAgain = 1.1;
 // elsewhere nothing is known of it.
 constexpr int kForgottenAfter = 1000;
 
-int Index(JobClass job_class) { return static_cast<int>(job_class); }
-
 // The work left in slots of this class and the ones before.
-double WorkLeft(const std::vector<SentWork::SentSlot>& slots, int job_class) {
+double WorkLeft(const std::vector<SentWork::SentSlot>& slots, int rank) {
   double work = 0;
   for (const SentWork::SentSlot& slot : slots) {
-    if (Index(slot.job_class) <= job_class) work += slot.device_ns;
+    if (PriorityRank(slot.priority) <= rank) work += slot.device_ns;
   }
   return work;
 }
@@ -107,24 +105,23 @@ bool SentWork::Full(const Device& device, const SentSlot& slot) const {
     return static_cast<int>(
         std::count_if(device.slots.begin(), device.slots.end(), of));
   };
-  const auto of_class = [&count](JobClass job_class) {
-    return count([job_class](const SentSlot& sent) {
-      return sent.job_class == job_class;
-    });
+  const auto of_class = [&count](Priority priority) {
+    return count(
+        [priority](const SentSlot& sent) { return sent.priority == priority; });
   };
   if (count([&slot](const SentSlot& sent) { return sent.job == slot.job; }) >=
       options_.max_job_slots) {
     return true;
   }
-  if (slot.job_class == JobClass::kBackfill) {
-    return of_class(JobClass::kBackfill) >= options_.max_backfill_slots;
+  if (slot.priority == Priority::kBackfill) {
+    return of_class(Priority::kBackfill) >= options_.max_backfill_slots;
   }
-  const int urgent = of_class(JobClass::kUrgent);
-  const int normal = of_class(JobClass::kNormal);
+  const int urgent = of_class(Priority::kUrgent);
+  const int normal = of_class(Priority::kNormal);
   const int most = options_.max_device_slots + options_.more_urgent_slots;
   if (urgent + normal >= most) return true;
   // Each leave room for one of the others.
-  return slot.job_class == JobClass::kUrgent
+  return slot.priority == Priority::kUrgent
              ? urgent >= most - 1
              : normal >= options_.max_device_slots;
 }
@@ -169,16 +166,15 @@ void SentWork::MeasureSpeeds() {
 }
 
 std::optional<DeviceId> SentWork::Place(const SentSlot& slot) const {
-  const int job_class = Index(slot.job_class);
+  const int c = PriorityRank(slot.priority);
   using Rank = std::tuple<bool, bool, double, double, uint64_t>;
   std::optional<std::pair<Rank, DeviceId>> best;
   for (const auto& [device, state] : devices_) {
     if (!state.up || state.leaving) continue;
     const Rank rank = {HasPartBefore(state, slot),
                        state.traits.memory_bytes < slot.device_bytes,
-                       FreeNs(state, job_class) + slot.ns / state.speed,
-                       state.free_ns[job_class],
-                       slot.wide ? 0 : state.last_sent};
+                       FreeNs(state, c) + slot.ns / state.speed,
+                       state.free_ns[c], slot.wide ? 0 : state.last_sent};
     if (!best.has_value() || rank < best->first) best = {rank, device};
   }
   if (!best.has_value() || Full(devices_.at(best->second), slot)) {
@@ -191,7 +187,7 @@ void SentWork::Add(DeviceId device, const SentSlot& slot) {
   Device& state = devices_.at(device);
   SentSlot sent = slot;
   sent.device_ns = slot.ns / state.speed;
-  for (int c = Index(slot.job_class); c < kJobClassCount; ++c) {
+  for (int c = PriorityRank(slot.priority); c < kPriorityCount; ++c) {
     state.free_ns[c] = FreeNs(state, c) + sent.device_ns;
   }
   state.slots.push_back(sent);
@@ -200,18 +196,18 @@ void SentWork::Add(DeviceId device, const SentSlot& slot) {
 }
 
 std::vector<SentWork::SentSlot> SentWork::PutForward(
-    JobId job, JobClass to, const std::function<uint64_t()>& next_turn) {
+    JobId job, Priority to, const std::function<uint64_t()>& next_turn) {
   std::vector<SentSlot> changed;
   for (auto& [id, state] : devices_) {
     for (SentSlot& slot : state.slots) {
-      if (slot.job != job || slot.job_class <= to ||
-          slot.job_class == JobClass::kBackfill) {
+      if (slot.job != job || slot.priority >= to ||
+          slot.priority == Priority::kBackfill) {
         continue;
       }
-      for (int c = Index(to); c < Index(slot.job_class); ++c) {
+      for (int c = PriorityRank(to); c < PriorityRank(slot.priority); ++c) {
         state.free_ns[c] = FreeNs(state, c) + slot.device_ns;
       }
-      slot.job_class = to;
+      slot.priority = to;
       slot.turn = next_turn();
       changed.push_back(slot);
     }
@@ -261,7 +257,7 @@ void SentWork::Done(DeviceId device, SlotId slot, int64_t compute_ns) {
         kKept * state.times.expected_ns + done->ns / state.traits.speed;
     MeasureSpeeds();
   }
-  for (int c = Index(done->job_class); c < kJobClassCount; ++c) {
+  for (int c = PriorityRank(done->priority); c < kPriorityCount; ++c) {
     const double left_ns = WorkLeft(state.slots, c);
     now_ns_[c] = std::max(now_ns_[c], state.free_ns[c] - left_ns);
     // Time that it had nothing to do is gone; a device that is late beside
@@ -276,7 +272,7 @@ void SentWork::Remove(DeviceId device, SlotId slot) {
   if (found == devices_.end()) return;  // lost
   const std::optional<SentSlot> removed = Take(found->second, slot);
   if (!removed.has_value()) return;
-  for (int c = Index(removed->job_class); c < kJobClassCount; ++c) {
+  for (int c = PriorityRank(removed->priority); c < kPriorityCount; ++c) {
     found->second.free_ns[c] -= removed->device_ns;
   }
 }

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "base/priority.h"
 #include "scheduler/dispatch/actions.h"
 #include "scheduler/share/fair_shares.h"
 
@@ -44,10 +45,6 @@ struct DeviceTraits {
   int64_t memory_bytes = std::numeric_limits<int64_t>::max();
 };
 
-// Each gets what those before it leave.
-enum class JobClass { kUrgent, kNormal, kBackfill };
-inline constexpr int kJobClassCount = 3;
-
 // The cost of a slot on a device of speed 1.
 struct SlotCost {
   double amount = 0;
@@ -59,7 +56,7 @@ class SentWork {
   struct SentSlot {
     SlotId slot{};
     JobId job{};
-    JobClass job_class = JobClass::kNormal;
+    Priority priority = Priority::kNormal;
     SlotId first_part{};  // of the parts of its plan's slot
     bool wide = false;    // that has several
     SlotCost cost;
@@ -108,7 +105,7 @@ class SentWork {
   void Add(DeviceId device, const SentSlot& slot);
   // The job's slots of later classes, but backfill, are of this one now, with
   // these turns.
-  std::vector<SentSlot> PutForward(JobId job, JobClass to,
+  std::vector<SentSlot> PutForward(JobId job, Priority to,
                                    const std::function<uint64_t()>& next_turn);
   // What the job's slots that are with devices will take, where a unit of a
   // guess takes `ns_per_guess`.
@@ -157,7 +154,7 @@ class SentWork {
     double speed = 1;         // that stated in `traits`, corrected by these
     // When it will have done its slots of this class and the ones before, on
     // the clock of `now_ns_`.
-    std::array<double, kJobClassCount> free_ns = {};
+    std::array<double, kPriorityCount> free_ns = {};
     uint64_t last_sent = 0;  // Add counts
     // Per job: first_part of its slot that was sent last.
     std::map<JobId, SlotId> last_parts;
@@ -167,8 +164,8 @@ class SentWork {
   static bool HasPartBefore(const Device& device, const SentSlot& slot);
   bool Full(const Device& device, const SentSlot& slot) const;
   void MeasureSpeeds();
-  double FreeNs(const Device& device, int job_class) const {
-    return std::max(device.free_ns[job_class], now_ns_[job_class]);
+  double FreeNs(const Device& device, int rank) const {
+    return std::max(device.free_ns[rank], now_ns_[rank]);
   }
   static std::optional<SentSlot> Take(Device& device, SlotId slot);
 
@@ -178,7 +175,7 @@ class SentWork {
   bool host_up_ = false;
   // The latest time at which a slot that is done was to be done: costs are the
   // only clock here.
-  std::array<double, kJobClassCount> now_ns_ = {};
+  std::array<double, kPriorityCount> now_ns_ = {};
   uint64_t sent_count_ = 0;
   uint64_t next_slot_ = 1;
   uint64_t next_host_op_ = 1;

@@ -135,7 +135,7 @@ TEST(SeveralJobsTest, WhoWaitsIsWhoHasASlotThatNoDeviceTakes) {
   for (uint64_t i = 2; i < 6; ++i) device.Add(JobId{i}, 25, {"lab", "bob"});
   device.Run(1000);
   EXPECT_GE(waiting()["bob"], 2);
-  device.dispatcher().SetClass(JobId{2}, JobClass::kBackfill);
+  device.dispatcher().SetPriority(JobId{2}, Priority::kBackfill);
   for (uint64_t i = 3; i < 6; ++i) device.Hold(JobId{i});
   device.Run(1000);
   EXPECT_EQ(waiting()["bob"], 0);
@@ -303,8 +303,8 @@ class UrgentTest : public testing::Test {
     spec_.blocks = {3, 1};
   }
   std::map<JobId, std::vector<RunSlotAction>> Begin(
-      JobId job, JobClass job_class = JobClass::kNormal) {
-    dispatcher_.AddJob(job, kShape, {"lab", "ann"}, job_class);
+      JobId job, Priority priority = Priority::kNormal) {
+    dispatcher_.AddJob(job, kShape, {"lab", "ann"}, priority);
     dispatcher_.BeginStep(job, spec_);
     return TakeSlots(dispatcher_);
   }
@@ -317,7 +317,7 @@ TEST_F(UrgentTest, ItsSlotsAreNextOnADeviceThatIsFull) {
   auto sent = Begin(kJob);
   const size_t others = sent[kJob].size() + Begin(kOther)[kOther].size();
   EXPECT_EQ(others, 4u);
-  auto urgent = Begin(kThird, JobClass::kUrgent);
+  auto urgent = Begin(kThird, Priority::kUrgent);
   ASSERT_EQ(urgent[kThird].size(), 2u);
   EXPECT_LT(urgent[kThird].back().turn, sent[kJob].front().turn);
   EXPECT_LT(urgent[kThird].front().turn, urgent[kThird].back().turn);
@@ -328,7 +328,7 @@ TEST_F(UrgentTest, ItsHostOperationsAreNext) {
   later.DeviceUp(DeviceId{0});
   for (const JobId job : {kJob, kThird}) {
     later.AddJob(job, kShape, {},
-                 job == kThird ? JobClass::kUrgent : JobClass::kNormal);
+                 job == kThird ? Priority::kUrgent : Priority::kNormal);
     later.BeginStep(job, spec_);
   }
   later.HostUp();
@@ -344,7 +344,7 @@ TEST_F(UrgentTest, AJobThatBecomesUrgentIsNext) {
   auto sent = Begin(kJob);
   auto other = Begin(kOther);
   ASSERT_EQ(other[kOther].size(), 1u);
-  dispatcher_.SetClass(kOther, JobClass::kUrgent);
+  dispatcher_.SetPriority(kOther, Priority::kUrgent);
   const std::vector<Action> actions = dispatcher_.TakeActions();
   ASSERT_EQ(actions.size(), 3u);
   // The one that the device has first, for the others read what it computes.
@@ -366,7 +366,7 @@ TEST_F(UrgentTest, AJobThatBecomesUrgentIsNext) {
     EXPECT_LT(slot.turn, sent[kJob].front().turn);
   }
   // What it has is still urgent; what comes is not.
-  dispatcher_.SetClass(kOther, JobClass::kNormal);
+  dispatcher_.SetPriority(kOther, Priority::kNormal);
   EXPECT_TRUE(dispatcher_.TakeActions().empty());
   dispatcher_.SlotDone(turn.slot, 10);
   more = TakeSlots(dispatcher_);
@@ -377,7 +377,7 @@ TEST_F(UrgentTest, AJobThatBecomesUrgentIsNext) {
 TEST_F(UrgentTest, UrgentJobsLeaveRoomForOneSlotOfOthers) {
   size_t urgent = 0;
   for (uint64_t i = 5; i < 8; ++i) {
-    urgent += Begin(JobId{i}, JobClass::kUrgent)[JobId{i}].size();
+    urgent += Begin(JobId{i}, Priority::kUrgent)[JobId{i}].size();
   }
   EXPECT_EQ(urgent, 5u);
   EXPECT_EQ(Begin(kJob)[kJob].size(), 1u);
@@ -391,7 +391,7 @@ TEST_F(UrgentTest, OthersTakeTurnsWithTheHostWorker) {
   spec.blocks = {3, 4};
   for (uint64_t i = 1; i < 4; ++i) {
     dispatcher.AddJob(JobId{i}, kShape, {},
-                      i == 3 ? JobClass::kUrgent : JobClass::kNormal);
+                      i == 3 ? Priority::kUrgent : Priority::kNormal);
     dispatcher.BeginStep(JobId{i}, spec);
   }
   dispatcher.HostUp();
@@ -410,7 +410,7 @@ TEST_F(UrgentTest, OthersTakeTurnsWithTheHostWorker) {
 // --- backfill ---
 
 // What the devices were sent of each job before any slot was done.
-std::map<JobId, std::vector<RunSlotAction>> SentAtFirst(JobClass other) {
+std::map<JobId, std::vector<RunSlotAction>> SentAtFirst(Priority other) {
   Dispatcher dispatcher({});
   dispatcher.HostUp();
   for (int d = 0; d < 2; ++d) dispatcher.DeviceUp(static_cast<DeviceId>(d));
@@ -426,7 +426,7 @@ std::map<JobId, std::vector<RunSlotAction>> SentAtFirst(JobClass other) {
 }
 
 TEST(SeveralJobsTest, BackfillSlotsTakeNoRoomAndComeLast) {
-  auto sent = SentAtFirst(JobClass::kBackfill);
+  auto sent = SentAtFirst(Priority::kBackfill);
   EXPECT_EQ(sent[kOther].size(), 5u);  // all of its step
   for (const RunSlotAction& slot : sent[kOther]) {
     EXPECT_GE(slot.turn, kBackfillTurn);
@@ -448,7 +448,7 @@ TEST(SeveralJobsTest, BackfillSlotsDoNotMoveOthers) {
   StepSpec spec = TrainStep(2, true);
   spec.layer_costs.assign(4, {1000, 3000});
   alone.Begin(spec);
-  EXPECT_EQ(devices(SentAtFirst(JobClass::kBackfill)[kJob]),
+  EXPECT_EQ(devices(SentAtFirst(Priority::kBackfill)[kJob]),
             devices(alone.sent));
 }
 
@@ -456,7 +456,7 @@ TEST(SeveralJobsTest, ABackfillJobAloneHasTheDevicesToItself) {
   Dispatcher dispatcher({});
   dispatcher.HostUp();
   dispatcher.DeviceUp(DeviceId{0});
-  dispatcher.AddJob(kOther, kShape, {}, JobClass::kBackfill);
+  dispatcher.AddJob(kOther, kShape, {}, Priority::kBackfill);
   dispatcher.AddJob(kJob, kShape);  // without a step
   StepSpec spec = TrainStep(1, true);
   spec.blocks = {3, 1};

@@ -170,8 +170,8 @@ void World::HoldAfter(std::optional<uint64_t> step) {
   Take();
 }
 
-void World::SetClass(JobId job, JobClass job_class) {
-  dispatcher_.SetClass(job, job_class);
+void World::SetPriority(JobId job, Priority priority) {
+  dispatcher_.SetPriority(job, priority);
   Take();
 }
 

@@ -62,7 +62,7 @@ class World {
   void CrashHost();
   void Allow(uint64_t step);
   void HoldAfter(std::optional<uint64_t> step);
-  void SetClass(JobId job, JobClass job_class);
+  void SetPriority(JobId job, Priority priority);
   void HoldSlots(StartedSlots started = StartedSlots::kWithdrawn,
                  JobId job = kJob);
   void ReleaseSlots(JobId job = kJob);

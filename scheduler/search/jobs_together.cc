@@ -50,10 +50,8 @@ Machine Without(Machine machine, int64_t device_bytes) {
   return machine;
 }
 
-absl::StatusOr<double> AloneNs(const TogetherJob& job,
+absl::StatusOr<double> AloneNs(const TogetherJob& job, const StepPlan& plan,
                                const TogetherOptions& options) {
-  ASSIGN_OR_RETURN(const StepPlan plan,
-                   SearchedPlan(job, options.machine, options.updates));
   StepsOptions steps;
   steps.steps = options.steps;
   steps.rounds = job.rounds;
@@ -108,14 +106,33 @@ class Pair {
        const TogetherOptions& options)
       : first_(first), second_(second), options_(options) {}
 
-  // REQUIRES of the others: it was OK.
-  absl::Status Prepare() {
-    ASSIGN_OR_RETURN(base_.first_alone_ns, AloneNs(first_, options_));
-    ASSIGN_OR_RETURN(base_.second_alone_ns, AloneNs(second_, options_));
+  // REQUIRES of the others: it, or the next one, was OK.
+  absl::Status Search() {
     ASSIGN_OR_RETURN(
         base_.first_plan,
         SearchedPlan(first_, Without(options_.machine, options_.second_bytes),
                      options_.updates));
+    ASSIGN_OR_RETURN(const StepPlan first,
+                     SearchedPlan(first_, options_.machine, options_.updates));
+    ASSIGN_OR_RETURN(const StepPlan second,
+                     SearchedPlan(second_, options_.machine, options_.updates));
+    return NoteAlone(first, second);
+  }
+
+  absl::Status Take(const StepPlan& first, const StepPlan& second) {
+    base_.first_plan = first;
+    return NoteAlone(first, second);
+  }
+
+  // Of the plans of the second job that fit, and the graces: as
+  // SimulateTogether says.
+  absl::StatusOr<Together> Best(const std::vector<StepPlan>& plans) const;
+
+ private:
+  // What each takes under its plan.
+  absl::Status NoteAlone(const StepPlan& first, const StepPlan& second) {
+    ASSIGN_OR_RETURN(base_.first_alone_ns, AloneNs(first_, first, options_));
+    ASSIGN_OR_RETURN(base_.second_alone_ns, AloneNs(second_, second, options_));
     // Enough for more than the first one's time.
     const double steps =
         1.5 * base_.first_alone_ns * options_.steps / base_.second_alone_ns;
@@ -143,7 +160,7 @@ class Pair {
                                   second_.micro_batches, options_.updates};
     DispatcherFeed feed(
         {{&first_.costs, &result.first_plan, first},
-         {&second_.costs, &result.second_plan, second, JobClass::kBackfill}},
+         {&second_.costs, &result.second_plan, second, Priority::kBackfill}},
         options_.machine, {});
     result.schedule = SimulateJobs(
         options_.machine,
@@ -156,7 +173,6 @@ class Pair {
     return result;
   }
 
- private:
   Machine Left() const {
     const std::vector<Part> parts = PartsOfRounds(first_, base_.first_plan, 2);
     int64_t most = 0;
@@ -193,25 +209,19 @@ class Pair {
   Together base_;
 };
 
-}  // namespace
-
-absl::StatusOr<Together> SimulateTogether(const TogetherJob& first,
-                                          const TogetherJob& second,
-                                          const TogetherOptions& options) {
-  Pair pair(first, second, options);
-  RETURN_IF_ERROR(pair.Prepare());
+absl::StatusOr<Together> Pair::Best(const std::vector<StepPlan>& plans) const {
   std::optional<Together> best;
   const auto rank = [&](const Together& result) {
     const double longer = result.first_ns / result.first_alone_ns - 1;
-    const bool too_long = longer > options.most_longer;
+    const bool too_long = longer > options_.most_longer;
     return std::tuple{too_long, too_long ? longer : 0,
-                      result.ready_idle_percent > options.most_idle_percent,
+                      result.ready_idle_percent > options_.most_idle_percent,
                       -result.goodput};
   };
-  for (const StepPlan& plan : SecondPlans(second, options.machine)) {
-    if (!pair.Fits(plan)) continue;
+  for (const StepPlan& plan : plans) {
+    if (!Fits(plan)) continue;
     for (const int64_t grace_ns : kGracesNs) {
-      Together result = pair.Run(plan, grace_ns);
+      Together result = Run(plan, grace_ns);
       if (!best.has_value() || rank(result) < rank(*best)) {
         best = std::move(result);
       }
@@ -219,7 +229,27 @@ absl::StatusOr<Together> SimulateTogether(const TogetherJob& first,
   }
   if (best.has_value()) return *std::move(best);
   return absl::ResourceExhaustedError(absl::StrCat(
-      "no plan of ", second.costs.name, " fits beside ", first.costs.name));
+      "no plan of ", second_.costs.name, " fits beside ", first_.costs.name));
+}
+
+}  // namespace
+
+absl::StatusOr<Together> SimulateTogether(const TogetherJob& first,
+                                          const TogetherJob& second,
+                                          const TogetherOptions& options) {
+  Pair pair(first, second, options);
+  RETURN_IF_ERROR(pair.Search());
+  return pair.Best(SecondPlans(second, options.machine));
+}
+
+absl::StatusOr<Together> SimulateTogether(const TogetherJob& first,
+                                          const StepPlan& first_plan,
+                                          const TogetherJob& second,
+                                          const StepPlan& second_plan,
+                                          const TogetherOptions& options) {
+  Pair pair(first, second, options);
+  RETURN_IF_ERROR(pair.Take(first_plan, second_plan));
+  return pair.Best({second_plan});
 }
 
 }  // namespace roundhouse

@@ -1,5 +1,5 @@
 // Two jobs on one server in virtual time, through one Dispatcher: one that goes
-// first, and one that gets what it leaves (JobClass::kBackfill).
+// first, and one that gets what it leaves (Priority::kBackfill).
 //
 // Pure function; thread-safe; deterministic.
 #ifndef ROUNDHOUSE_SCHEDULER_SEARCH_JOBS_TOGETHER_H_
@@ -63,6 +63,12 @@ struct Together {
 // fit into the devices side by side.
 absl::StatusOr<Together> SimulateTogether(const TogetherJob& first,
                                           const TogetherJob& second,
+                                          const TogetherOptions& options);
+// The same under these plans, alone and together.
+absl::StatusOr<Together> SimulateTogether(const TogetherJob& first,
+                                          const StepPlan& first_plan,
+                                          const TogetherJob& second,
+                                          const StepPlan& second_plan,
                                           const TogetherOptions& options);
 
 }  // namespace roundhouse

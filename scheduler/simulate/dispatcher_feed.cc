@@ -92,7 +92,7 @@ void DispatcherFeed::AddJob(const FedJob& job, int first_number) {
   Job added{job, PartsOf(*job.plan, job.rounds.micro_batches), SpecOf(job),
             first_number};
   dispatcher_.AddJob(IdOf(static_cast<int>(jobs_.size())), ShapeOf(job), {},
-                     job.job_class);
+                     job.priority);
   jobs_.push_back(std::move(added));
 }
 
@@ -293,7 +293,7 @@ std::vector<PartFeed::Sent> DispatcherFeed::TakeSent() {
         ++uncomputed_[d][j];
         out_.at(next.part).sent = true;
         sent.push_back({next.part, static_cast<int>(d), next.turn, next.order,
-                        jobs_[j].fed.job_class == JobClass::kBackfill});
+                        jobs_[j].fed.priority == Priority::kBackfill});
       }
     }
   }

@@ -17,6 +17,7 @@
 #include <tuple>
 #include <vector>
 
+#include "base/priority.h"
 #include "scheduler/dispatch/dispatcher.h"
 #include "scheduler/plan/machine.h"
 #include "scheduler/plan/model_costs.h"
@@ -31,7 +32,7 @@ struct FedJob {
   const ModelCosts* costs = nullptr;
   const StepPlan* plan = nullptr;
   HostWork::Rounds rounds;
-  JobClass job_class = JobClass::kNormal;
+  Priority priority = Priority::kNormal;
 };
 
 struct DispatcherFeedOptions {

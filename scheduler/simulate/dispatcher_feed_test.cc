@@ -327,12 +327,12 @@ TEST(DispatcherFeedTest, RandomLossesNeverStopAStep) {
 
 struct TwoJobs {
   Step first, second;
-  JobClass second_class = JobClass::kBackfill;
+  Priority second_priority = Priority::kBackfill;
 
   Schedule Run() const {
     DispatcherFeed feed(
         {first.Fed(),
-         {&second.costs, &second.plan, second.rounds, second_class}},
+         {&second.costs, &second.plan, second.rounds, second_priority}},
         first.machine, {});
     return SimulateJobs(first.machine, {Simulated(first), Simulated(second)},
                         first.options, {}, feed);
@@ -374,7 +374,7 @@ TEST(DispatcherFeedTest, ABackfillJobTakesWhatIsLeft) {
   const int64_t alone_ns = EndNs(step.Run(), 0);
   const Schedule backfilled = both.Run();
   EXPECT_EQ(both.Verdict(backfilled), "");
-  both.second_class = JobClass::kNormal;
+  both.second_priority = Priority::kNormal;
   const Schedule shared = both.Run();
   EXPECT_EQ(both.Verdict(shared), "");
   EXPECT_LT(EndNs(backfilled, 0), EndNs(shared, 0));
@@ -410,7 +410,7 @@ TEST(DispatcherFeedTest, RandomPairsAreSchedules) {
     TwoJobs both{job(), job()};
     both.first.machine.host_rate = 5.0 * (1 + below(40));
     both.first.options.backfill_grace_ns = below(3) * kMs;
-    if (below(3) == 0) both.second_class = JobClass::kNormal;
+    if (below(3) == 0) both.second_priority = Priority::kNormal;
     ASSERT_EQ(both.Verdict(both.Run()), "");
   }
 }

@@ -10,22 +10,6 @@
 #include "server/weights/checkpoint.h"
 
 namespace roundhouse {
-namespace {
-
-JobClass ClassOf(Priority priority) {
-  switch (priority) {
-    case Priority::kUrgent:
-      return JobClass::kUrgent;
-    case Priority::kNormal:
-      return JobClass::kNormal;
-    case Priority::kBackfill:
-      break;
-  }
-  return JobClass::kBackfill;
-}
-
-}  // namespace
-
 JobRunner::JobRunner(const Surroundings& around, RunnerOptions options,
                      JobEvents& events, StepTelemetry& telemetry)
     : around_(around),
@@ -52,7 +36,7 @@ JobRunner::JobRunner(const Surroundings& around, RunnerOptions options,
       best_({background_, loader_, evaluations_, history_, marks_, events_},
             options_, BestModelCalls()),
       book_({around.pool, around.dispatch, memory_, telemetry, *this}, id(),
-            options_.owner, ClassOf(options_.priority)),
+            options_.owner, options_.priority),
       background_(around.loop, Background::Thread::kOwn,
                   [this] { AfterQuiet(); }) {}
 
@@ -126,9 +110,7 @@ void JobRunner::OnMemory(const absl::Status& ready) {
   FindStart();
 }
 
-void JobRunner::SetPriority(Priority priority) {
-  book_.SetClass(ClassOf(priority));
-}
+void JobRunner::SetPriority(Priority priority) { book_.SetPriority(priority); }
 
 // --- the workers' comings and goings ---
 

@@ -24,7 +24,7 @@ DispatchLoop::DispatchLoop(EventLoop& loop, WorkerPool& pool,
 
 void DispatchLoop::Add(JobId id, const JobShape& shape, const Claim& claim,
                        Job* job) {
-  dispatcher_.AddJob(id, shape, claim.owner, claim.job_class);
+  dispatcher_.AddJob(id, shape, claim.owner, claim.priority);
   jobs_[id] = job;
 }
 

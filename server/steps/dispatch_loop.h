@@ -11,6 +11,7 @@
 #include <memory>
 
 #include "base/ids.h"
+#include "base/priority.h"
 #include "base/wire/messages.h"
 #include "scheduler/dispatch/dispatcher.h"
 #include "server/loop/event_loop.h"
@@ -53,7 +54,7 @@ class DispatchLoop {
   // What the job gets of the devices.
   struct Claim {
     JobOwner owner;
-    JobClass job_class = JobClass::kNormal;
+    Priority priority = Priority::kNormal;
   };
   // `job` outlives its being here.
   void Add(JobId id, const JobShape& shape, const Claim& claim, Job* job);

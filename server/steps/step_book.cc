@@ -11,11 +11,11 @@
 namespace roundhouse {
 
 StepBook::StepBook(const Surroundings& around, JobId job, const JobOwner& owner,
-                   JobClass job_class)
+                   Priority priority)
     : around_(around),
       job_(job),
       owner_(owner),
-      job_class_(job_class),
+      priority_(priority),
       wide_sums_(around.pool, around.dispatch) {}
 
 StepBook::~StepBook() {
@@ -31,22 +31,21 @@ void StepBook::Configure(WorkerId worker) {
 }
 
 void StepBook::Open(StepMeasures& measures) {
-  around_.dispatch.Add(job_, around_.memory.Shape(), {owner_, job_class_},
-                       this);
+  around_.dispatch.Add(job_, around_.memory.Shape(), {owner_, priority_}, this);
   measures_ = &measures;
 }
 
 void StepBook::NoteReady() {
   comes_ = idle();
-  const bool urgent = job_class_ == JobClass::kUrgent && !comes_;
+  const bool urgent = priority_ == Priority::kUrgent && !comes_;
   urgent_since_ns_ = urgent ? MonotonicNs() : 0;
 }
 
-void StepBook::SetClass(JobClass job_class) {
-  const bool another = std::exchange(job_class_, job_class) != job_class;
+void StepBook::SetPriority(Priority priority) {
+  const bool another = std::exchange(priority_, priority) != priority;
   if (!open()) return;
   if (another) NoteReady();
-  dispatcher().SetClass(job_, job_class);
+  dispatcher().SetPriority(job_, priority);
   around_.dispatch.CarryOut();
 }
 

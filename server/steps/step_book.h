@@ -19,6 +19,7 @@
 
 #include "base/ids.h"
 #include "base/job_state.h"
+#include "base/priority.h"
 #include "base/wire/messages.h"
 #include "scheduler/dispatch/dispatcher.h"
 #include "server/job/job_memory.h"
@@ -63,7 +64,7 @@ class StepBook final : private DispatchLoop::Job, private ReplyHandler {
   };
 
   StepBook(const Surroundings& around, JobId job, const JobOwner& owner = {},
-           JobClass job_class = JobClass::kNormal);
+           Priority priority = Priority::kNormal);
   ~StepBook() override;
   StepBook(const StepBook&) = delete;
   StepBook& operator=(const StepBook&) = delete;
@@ -75,7 +76,7 @@ class StepBook final : private DispatchLoop::Job, private ReplyHandler {
   void Open(StepMeasures& measures);
   bool open() const { return measures_ != nullptr; }
   // The class of its next slots, whether or not it is open.
-  void SetClass(JobClass job_class);
+  void SetPriority(Priority priority);
   // Takes the job from dispatcher and workers, whether or not it is open.
   // REQUIRES: Dispatcher::RemoveJob's.
   void Close();
@@ -147,7 +148,7 @@ class StepBook final : private DispatchLoop::Job, private ReplyHandler {
   const Surroundings around_;
   const JobId job_;
   const JobOwner owner_;
-  JobClass job_class_;
+  Priority priority_;
   StepMeasures* measures_ = nullptr;     // null: the dispatcher has no job
   std::map<uint64_t, StepEntry> steps_;  // by the dispatcher's step number
   std::map<SlotId, OutSlot> out_slots_;

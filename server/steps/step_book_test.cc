@@ -45,7 +45,7 @@ class StepBookTest : public JobPartsTest, private StepBook::Owner {
         std::make_unique<StepMaker>(options_->spec, *train_, validation_.get());
     book_ = std::make_unique<StepBook>(
         StepBook::Surroundings{*pool_, *dispatch_, *memory_, telemetry_, *this},
-        JobId{3}, JobOwner{}, job_class_);
+        JobId{3}, JobOwner{}, priority_);
     on_worker_up_ = [this](WorkerId worker) {
       if (memory_->allocated()) book_->Configure(worker);
     };
@@ -124,7 +124,7 @@ class StepBookTest : public JobPartsTest, private StepBook::Owner {
   std::unique_ptr<PlanAdviser> adviser_;
   std::unique_ptr<StepMaker> maker_;
   FakeTelemetry telemetry_;
-  JobClass job_class_ = JobClass::kNormal;
+  Priority priority_ = Priority::kNormal;
   std::unique_ptr<StepBook> book_;
   std::function<void()> on_reduced_;
   bool abandoned_ = false;
@@ -202,15 +202,15 @@ TEST_F(StepBookTest, SlotsThatAreHeldAreSentWhenTheyAreNot) {
 TEST_F(StepBookTest, AnUrgentJobTellsHowLongItsNextSlotTook) {
   Misbehave(0, "tells");
   Misbehave(1, "tells");
-  job_class_ = JobClass::kUrgent;
+  priority_ = Priority::kUrgent;
   on_reduced_ = [this] {
     on_reduced_ = [this] {
       on_reduced_ = nullptr;
       EXPECT_EQ(telemetry_.urgent.size(), 2u);
-      book_->SetClass(JobClass::kUrgent);  // it is
-      book_->SetClass(JobClass::kNormal);
-      book_->SetClass(JobClass::kBackfill);
-      book_->SetClass(JobClass::kUrgent);
+      book_->SetPriority(Priority::kUrgent);  // it is
+      book_->SetPriority(Priority::kNormal);
+      book_->SetPriority(Priority::kBackfill);
+      book_->SetPriority(Priority::kUrgent);
     };
     EXPECT_EQ(telemetry_.urgent.size(), 1u);
     book_->HoldSlots(StartedSlots::kEnd);

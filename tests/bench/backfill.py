@@ -3,10 +3,8 @@
     bazel run //tests/bench:backfill -- [--steps 40] [--runs 3]
 
 The real daemon, wire, arena and words; eight devices that wait where others
-compute (tests/fakes/fake_worker.cc). Both jobs train the same small model. The
-normal one is under a plan of one device a stage, which leaves devices waiting
-for each other, or of all devices a stage; the backfill job has all of them a
-stage. Load and daemon share the machine's cores.
+compute (tests/fakes/fake_worker.cc). two_plans.py has the jobs; the backfill
+job is wide. Load and daemon share the machine's cores.
 
     alone, beside  milliseconds of a step of the normal job: the median
     longer         the one over the other
@@ -22,28 +20,13 @@ import statistics
 import subprocess
 import sys
 
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "integration"))
 
 import harness
+from two_plans import COSTS, DEVICES, PLANS, SPEC
 
-DEVICES = 8
-# Milliseconds of a micro-batch.
-COSTS = """layer,forward_ms,recompute_ms,backward_ms
-0,10,10,20
-1,10,10,20
-2,10,10,20
-3,10,10,20
-4,5,0,10
-"""
-SPEC = {"model_name_or_path": "model", "dataset": "train.jsonl",
-        "max_length": 16, "batch_size": 8, "micro_batch_size": 1,
-        "micro_batches_per_round": 8, "gradient_groups": 8, "save_steps": 0,
-        "max_steps": 1_000_000}
-EACH = {"forward": [[0, 0], [1, 1], [2, 2]],
-        "backward": [[3, 4], [2, 2], [1, 1], [0, 0]]}
-PLANS = {"pipeline": EACH, "wide": {**EACH,
-                                    "forward_width": [[1] * DEVICES] * 3,
-                                    "backward_width": [[1] * DEVICES] * 4}}
+SPEC = {**SPEC, "max_steps": 1_000_000}
 # Steps at the beginning, in which times are not known yet.
 FIRST_STEPS = 10
 

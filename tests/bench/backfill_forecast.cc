@@ -9,7 +9,6 @@
 // one beside the second, and the second one's steps a second beside the first,
 // over those alone.
 
-#include <algorithm>
 #include <iostream>
 #include <string>
 #include <vector>
@@ -22,8 +21,7 @@
 #include "scheduler/plan/machine.h"
 #include "scheduler/plan/model_costs.h"
 #include "scheduler/plan/step_plan.h"
-#include "scheduler/simulate/dispatcher_feed.h"
-#include "scheduler/simulate/step_simulator.h"
+#include "scheduler/search/jobs_together.h"
 #include "tests/bench/model_inputs.h"
 #include "tests/fakes/layer_costs.h"
 
@@ -36,18 +34,6 @@ ABSL_FLAG(int, steps, 20, "of the first job");
 
 namespace roundhouse::bench {
 namespace {
-
-// As together_table has them (scheduler/search/jobs_together.h): of the graces
-// the one with which the second job gets most while the first one's steps are
-// at most so much longer; with the first where there is none.
-constexpr int64_t kGracesNs[] = {0, 1'500'000, 5'000'000, 20'000'000};
-constexpr double kMostLonger = 1.03;
-
-struct Job {
-  ModelCosts costs;
-  StepPlan plan;
-  int steps = 0;
-};
 
 ModelCosts CostsOf(const std::vector<fakes::LayerCost>& layers) {
   ModelCosts costs;
@@ -71,89 +57,38 @@ Machine TheMachine() {
   return machine;
 }
 
-// One that is alone is a normal job, the second one of two a backfill job.
-Schedule Simulate(const std::vector<Job>& jobs, int64_t grace_ns = 0) {
+absl::StatusOr<StepPlan> ReadPlan(const ModelCosts& costs,
+                                  const std::string& text) {
   const int micro_batches = absl::GetFlag(FLAGS_micro_batches);
-  const Machine machine = TheMachine();
-  std::vector<FedJob> fed;
-  std::vector<SimulatedJob> simulated;
-  for (const Job& job : jobs) {
-    const HostWork::Rounds rounds{job.steps, 1, micro_batches,
-                                  Updates::kClipped};
-    fed.push_back({&job.costs, &job.plan, rounds,
-                   fed.empty() ? JobClass::kNormal : JobClass::kBackfill});
-    simulated.push_back({&job.costs,
-                         RepeatedParts(PartsOf(job.plan, micro_batches),
-                                       job.steps, micro_batches),
-                         rounds});
-  }
-  StepOptions step;
-  step.intervals = Intervals::kWhole;
-  step.backfill_grace_ns = grace_ns;
-  DispatcherFeed feed(fed, machine, {});
-  return SimulateJobs(machine, simulated, step, {}, feed);
-}
-
-int64_t EndNs(const Schedule& schedule, int job) {
-  int64_t end_ns = 0;
-  for (const Interval& interval : schedule.intervals) {
-    if (interval.job == job) end_ns = std::max(end_ns, interval.end_ns);
-  }
-  return end_ns;
-}
-
-double BusyNs(const Schedule& schedule, int job, int64_t until_ns) {
-  int64_t busy_ns = 0;
-  for (const Interval& interval : schedule.intervals) {
-    if (interval.job != job || !IsCompute(interval.kind)) continue;
-    busy_ns += std::max<int64_t>(
-        0, std::min(interval.end_ns, until_ns) - interval.start_ns);
-  }
-  return static_cast<double>(busy_ns);
-}
-
-absl::StatusOr<Job> ReadJob(const ModelCosts& costs, const std::string& plan,
-                            int steps) {
-  const int micro_batches = absl::GetFlag(FLAGS_micro_batches);
-  ASSIGN_OR_RETURN(const Plan parsed, ParsePlanJson(plan, costs.layers));
-  Job job{costs, PlanOfRound(parsed, micro_batches, micro_batches), steps};
-  RETURN_IF_ERROR(CheckStepPlan(job.plan, costs.layers + 1, micro_batches,
+  ASSIGN_OR_RETURN(const Plan parsed, ParsePlanJson(text, costs.layers));
+  const StepPlan plan = PlanOfRound(parsed, micro_batches, micro_batches);
+  RETURN_IF_ERROR(CheckStepPlan(plan, costs.layers + 1, micro_batches,
                                 absl::GetFlag(FLAGS_devices)));
-  return job;
+  return plan;
 }
 
 absl::Status Run() {
-  const int steps = absl::GetFlag(FLAGS_steps);
   ASSIGN_OR_RETURN(const std::vector<fakes::LayerCost> layers,
                    fakes::ReadLayerCosts(absl::GetFlag(FLAGS_costs), 1));
-  const ModelCosts costs = CostsOf(layers);
-  ASSIGN_OR_RETURN(Job first,
-                   ReadJob(costs, absl::GetFlag(FLAGS_first), steps));
-  ASSIGN_OR_RETURN(Job second,
-                   ReadJob(costs, absl::GetFlag(FLAGS_second), steps));
-  const double first_ns = EndNs(Simulate({first}), 0) / double(steps);
-  const double second_ns = EndNs(Simulate({second}), 0) / double(steps);
-  // Enough for more than the first one's time.
-  second.steps = 2 + static_cast<int>(2 * steps * first_ns / second_ns);
-  double beside_ns = 0;
-  double rate = 0;
-  for (const int64_t grace_ns : kGracesNs) {
-    const Schedule both = Simulate({first, second}, grace_ns);
-    const int64_t end_ns = EndNs(both, 0);
-    const double step_ns = static_cast<double>(end_ns) / steps;
-    if (beside_ns != 0 && step_ns > kMostLonger * first_ns) continue;
-    const double done = second.steps * BusyNs(both, 1, end_ns) /
-                        BusyNs(both, 1, both.MakespanNs());
-    const double found = done * second_ns / static_cast<double>(end_ns);
-    if (found <= rate) continue;
-    rate = found;
-    beside_ns = step_ns;
-  }
+  const TogetherJob job{CostsOf(layers), absl::GetFlag(FLAGS_micro_batches)};
+  ASSIGN_OR_RETURN(const StepPlan first,
+                   ReadPlan(job.costs, absl::GetFlag(FLAGS_first)));
+  ASSIGN_OR_RETURN(const StepPlan second,
+                   ReadPlan(job.costs, absl::GetFlag(FLAGS_second)));
+  TogetherOptions options;
+  options.machine = TheMachine();
+  options.steps = absl::GetFlag(FLAGS_steps);
+  options.updates = Updates::kClipped;
+  ASSIGN_OR_RETURN(const Together both,
+                   SimulateTogether(job, first, job, second, options));
   std::cout << absl::StrFormat(
       R"({"first_ms": %.3f, "second_ms": %.3f, "beside_ms": %.3f, )"
       R"("second_rate": %.4f})"
       "\n",
-      first_ns * 1e-6, second_ns * 1e-6, beside_ns * 1e-6, rate);
+      both.first_alone_ns * 1e-6, both.second_alone_ns * 1e-6,
+      both.first_ns * 1e-6,
+      both.second_done * both.second_alone_ns /
+          (both.first_ns * options.steps));
   return absl::OkStatus();
 }
 

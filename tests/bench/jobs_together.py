@@ -3,9 +3,8 @@
     bazel run //tests/bench:jobs_together -- [--steps 40] [--runs 3] [-o csv]
 
 The real daemon, wire, arena and words; eight devices that wait where others
-compute (tests/fakes/fake_worker.cc), so two cores are enough. Both jobs train
-the same small model: *pipeline* under a plan of one device a stage, which
-leaves devices waiting for each other, *wide* with every stage on all devices.
+compute (tests/fakes/fake_worker.cc), so two cores are enough. two_plans.py has
+the jobs.
 
     seconds    from the first job's start to the last one's end
     bubble     of that time, devices that computed nothing
@@ -19,25 +18,13 @@ import pathlib
 import statistics
 import sys
 
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "integration"))
 
 import harness
+from two_plans import COSTS, DEVICES, PLANS, SPEC
 
-DEVICES = 8
-# Milliseconds of a micro-batch.
-COSTS = """layer,forward_ms,recompute_ms,backward_ms
-0,10,10,20
-1,10,10,20
-2,10,10,20
-3,10,10,20
-4,5,0,10
-"""
-SPEC = {"model_name_or_path": "model", "dataset": "train.jsonl",
-        "max_length": 16, "batch_size": 16, "micro_batch_size": 1,
-        "micro_batches_per_round": 8, "gradient_groups": 8, "save_steps": 0}
-EACH = {"forward": [[0, 0], [1, 1], [2, 2]],
-        "backward": [[3, 4], [2, 2], [1, 1], [0, 0]]}
-PLANS = {"pipeline": EACH, "wide": {**EACH, "width": 8}}
+SPEC = {**SPEC, "batch_size": 16}
 PAIRS = [("pipeline", "pipeline"), ("wide", "wide"), ("pipeline", "wide")]
 
 

@@ -8,28 +8,20 @@
 
 namespace roundhouse::worker {
 
-std::optional<int64_t> WaitTable::Expected(const WaitPlace& place) const {
-  const auto found = lasted_.find(place);
-  if (found == lasted_.end()) return std::nullopt;
-  return *std::min_element(found->second.begin(), found->second.end());
-}
+namespace {
 
-void WaitTable::Note(const WaitPlace& place, int64_t lasted_ns) {
-  if (lasted_.size() >= kMostPlaces && !lasted_.contains(place)) {
-    lasted_.clear();
-  }
-  std::vector<int64_t>& lasted = lasted_[place];
-  if (lasted.size() == kKept) lasted.erase(lasted.begin());
-  lasted.push_back(lasted_ns);
-}
+constexpr int64_t kSpare = 8;
+
+}  // namespace
 
 int64_t MayBeginAt(int64_t now_ns, int64_t since_ns,
-                   std::optional<int64_t> expected_ns, int64_t takes_ns) {
-  const int64_t expected_end_ns = since_ns + expected_ns.value_or(0);
-  if (expected_ns.has_value() && now_ns + takes_ns <= expected_end_ns) {
+                   std::optional<TimeRange> expected, int64_t takes_ns) {
+  const TimeRange range = expected.value_or(TimeRange());
+  const int64_t end_ns = now_ns + takes_ns + takes_ns / kSpare;
+  if (expected.has_value() && end_ns <= since_ns + range.shortest_ns) {
     return now_ns;
   }
-  return std::max(now_ns, expected_end_ns + takes_ns);
+  return std::max(now_ns, since_ns + range.longest_ns + takes_ns);
 }
 
 // --- the compute thread ---
@@ -42,7 +34,7 @@ void ComputeTurns::BeginWait(const WaitPlace& place,
     queued_ = std::move(queued);
     place_ = place;
     since_ns_ = MonotonicNs();
-    expected_ns_ = waits_.Expected(place);
+    expected_ = waits_.Range(place);
   }
   changed_.NotifyAll();
 }
@@ -62,7 +54,7 @@ void ComputeTurns::EndWait() {
 
 bool ComputeTurns::MayTake(int64_t now_ns, int64_t takes_ns) const {
   return waiting_ && !wanted_ &&
-         MayBeginAt(now_ns, since_ns_, expected_ns_, takes_ns) <= now_ns;
+         MayBeginAt(now_ns, since_ns_, expected_, takes_ns) <= now_ns;
 }
 
 bool ComputeTurns::Take(int64_t takes_ns,
@@ -74,7 +66,7 @@ bool ComputeTurns::Take(int64_t takes_ns,
       changed_.Wait(mutex_);
     } else if (!MayTake(now_ns, takes_ns)) {
       const int64_t begin_ns =
-          MayBeginAt(now_ns, since_ns_, expected_ns_, takes_ns);
+          MayBeginAt(now_ns, since_ns_, expected_, takes_ns);
       changed_.WaitUntil(
           mutex_, CondVar::DeadlineIn(absl::Nanoseconds(begin_ns - now_ns)));
     } else if (const std::shared_ptr<Event> queued = queued_) {

@@ -9,12 +9,12 @@
 //                     }
 //                     ... a layer ...
 //
-// A layer that is under way when the wait ends delays the compute thread. So it
-// begins only when the wait is expected to last for as long as the layer takes:
-// steps are alike, so a wait is expected to last as long as the shortest of the
-// last ones at the same place.  Once it has lasted longer than that, or where
-// nothing is known of it, a layer begins when the wait has gone on for the time
-// of a layer: by then it is more likely to be a long one.
+// A layer that is under way when the wait ends delays the compute thread. Steps
+// are alike, so a wait is expected to last as the last ones at the same place.
+// A layer begins where it ends before the shortest of them would have, or once
+// the wait has lasted longer than the longest of them by the time of a layer:
+// by then it is more likely to be a long one.  Where nothing is known, that is
+// once it has lasted for the time of a layer.
 //
 // This cannot deadlock: the compute thread waits here for one layer at most,
 // and whoever waits long enough lets the backfill thread go on.
@@ -24,15 +24,13 @@
 #define ROUNDHOUSE_WORKER_BOARD_COMPUTE_TURNS_H_
 
 #include <compare>
-#include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
-#include <vector>
 
 #include "base/mutex.h"
+#include "worker/board/recent_times.h"
 #include "worker/device/device.h"
 
 namespace roundhouse::worker {
@@ -57,25 +55,11 @@ struct WaitPlace {
   auto operator<=>(const WaitPlace&) const = default;
 };
 
-// What waits at places lasted.  Thread-compatible.
-class WaitTable {
- public:
-  // The shortest of the last kKept waits there; none: nothing is known.
-  std::optional<int64_t> Expected(const WaitPlace& place) const;
-  void Note(const WaitPlace& place, int64_t lasted_ns);
-
-  static constexpr size_t kKept = 3;
-  // It forgets everything where there would be more.
-  static constexpr size_t kMostPlaces = 4096;
-
- private:
-  std::map<WaitPlace, std::vector<int64_t>> lasted_;  // the newest last
-};
-
 // When what takes `takes_ns` may begin in a wait that began at `since_ns` and
-// is expected to last `expected_ns`; at the earliest now.
+// is expected to last as `expected` says; at the earliest now.  An eighth of
+// what it takes is to be left: no time is exact, and threads wake up late.
 int64_t MayBeginAt(int64_t now_ns, int64_t since_ns,
-                   std::optional<int64_t> expected_ns, int64_t takes_ns);
+                   std::optional<TimeRange> expected, int64_t takes_ns);
 
 class ComputeTurns {
  public:
@@ -117,8 +101,8 @@ class ComputeTurns {
   std::shared_ptr<Event> queued_ ABSL_GUARDED_BY(mutex_);  // not waited for
   WaitPlace place_ ABSL_GUARDED_BY(mutex_);
   int64_t since_ns_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::optional<int64_t> expected_ns_ ABSL_GUARDED_BY(mutex_);
-  WaitTable waits_ ABSL_GUARDED_BY(mutex_);
+  std::optional<TimeRange> expected_ ABSL_GUARDED_BY(mutex_);
+  RecentTimes<WaitPlace> waits_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace roundhouse::worker

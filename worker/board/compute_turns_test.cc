@@ -16,38 +16,35 @@ constexpr int64_t kHourNs = int64_t{3600} * 1'000'000'000;
 
 bool Never() { return false; }
 
-TEST(WaitTableTest, ExpectsTheShortestOfTheLastThree) {
-  WaitTable waits;
-  EXPECT_EQ(waits.Expected(kPlace), std::nullopt);
-  waits.Note(kPlace, 2);
-  EXPECT_EQ(waits.Expected(kPlace), 2);
-  for (const int64_t ns : {5, 9, 7}) waits.Note(kPlace, ns);
-  EXPECT_EQ(waits.Expected(kPlace), 5);
-  WaitPlace other = kPlace;
-  other.micro_batch = 1;
-  EXPECT_EQ(waits.Expected(other), std::nullopt);
+TEST(RecentTimesTest, AreThoseOfTheLastThree) {
+  RecentTimes<int> times;
+  EXPECT_FALSE(times.Range(1).has_value());
+  times.Note(1, 2);
+  EXPECT_EQ(times.Range(1)->longest_ns, 2);
+  for (const int64_t ns : {5, 9, 7}) times.Note(1, ns);
+  EXPECT_EQ(times.Range(1)->shortest_ns, 5);
+  EXPECT_EQ(times.Range(1)->longest_ns, 9);
+  EXPECT_FALSE(times.Range(2).has_value());
 }
 
-TEST(WaitTableTest, IsBounded) {
-  WaitTable waits;
-  for (size_t i = 0; i < 3 * WaitTable::kMostPlaces; ++i) {
-    WaitPlace place = kPlace;
-    place.index = i;
-    waits.Note(place, 1);
-    EXPECT_EQ(waits.Expected(place), 1);
+TEST(RecentTimesTest, AreBounded) {
+  RecentTimes<size_t> times;
+  for (size_t i = 0; i < 3 * RecentTimes<size_t>::kMostKeys; ++i) {
+    times.Note(i, 1);
+    EXPECT_TRUE(times.Range(i).has_value());
   }
-  EXPECT_EQ(waits.Expected(kPlace), std::nullopt);  // forgotten
+  EXPECT_FALSE(times.Range(0).has_value());  // forgotten
 }
 
-TEST(MayBeginAtTest, WhatFitsIntoTheExpectedWaitBeginsAtOnce) {
-  EXPECT_EQ(MayBeginAt(100, 100, 50, 50), 100);
-  EXPECT_EQ(MayBeginAt(130, 100, 50, 20), 130);
+TEST(MayBeginAtTest, WhatFitsIntoTheShortestWaitBeginsAtOnce) {
+  EXPECT_EQ(MayBeginAt(100, 100, TimeRange{90, 99}, 80), 100);
+  EXPECT_EQ(MayBeginAt(132, 100, TimeRange{50, 60}, 16), 132);
 }
 
-TEST(MayBeginAtTest, WhatDoesNotFitWaitsForAsLongBeyondIt) {
-  EXPECT_EQ(MayBeginAt(131, 100, 50, 20), 170);
-  EXPECT_EQ(MayBeginAt(100, 100, 50, 60), 210);
-  EXPECT_EQ(MayBeginAt(300, 100, 50, 60), 300);
+TEST(MayBeginAtTest, WhatDoesNotFitWaitsForAsLongBeyondTheLongest) {
+  EXPECT_EQ(MayBeginAt(133, 100, TimeRange{50, 60}, 16), 176);
+  EXPECT_EQ(MayBeginAt(100, 100, TimeRange{50, 50}, 60), 210);
+  EXPECT_EQ(MayBeginAt(300, 100, TimeRange{50, 50}, 60), 300);
 }
 
 TEST(MayBeginAtTest, WhereNothingIsKnownTheWaitShowsFirst) {

@@ -76,23 +76,32 @@ DeviceMemory SlotBoard::memory() const {
 
 // --- compute ---
 
+int64_t SlotBoard::AwaitWatched(WaitWatch& watch, Slot* slot,
+                                absl::FunctionRef<bool()> done) {
+  const auto over = [&] {
+    return stopping() || (slot != nullptr && slot->abandoned) || done();
+  };
+  {
+    MutexLock lock(mutex_);
+    if (over()) return 0;
+  }
+  watch.Begin();
+  const int64_t began_ns = MonotonicNs();
+  {
+    MutexLock lock(mutex_);
+    while (!over()) AwaitChange(slot);
+  }
+  watch.End();
+  return MonotonicNs() - began_ns;
+}
+
 SlotBoard::Work SlotBoard::NextToCompute(WaitWatch& watch) {
   SlotTable::Work taken;
-  const auto take = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return stopping() || table_.TakeWork(taken);
-  };
-  mutex_.Lock();
-  if (!take()) {
-    mutex_.Unlock();
-    watch.Begin();
-    mutex_.Lock();
-    while (!take()) changed_.Wait(mutex_);
-    mutex_.Unlock();
-    watch.End();
-    mutex_.Lock();
-  }
-  if (taken.sample != nullptr) sample_failure_ = absl::OkStatus();
-  mutex_.Unlock();
+  AwaitWatched(watch, nullptr, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (!table_.TakeWork(taken)) return false;
+    if (taken.sample != nullptr) sample_failure_ = absl::OkStatus();
+    return true;
+  });
   Work work{.slot = taken.slot,
             .sample = std::move(taken.sample),
             .cache = std::move(taken.cache)};
@@ -102,12 +111,11 @@ SlotBoard::Work SlotBoard::NextToCompute(WaitWatch& watch) {
 
 SlotBoard::Work SlotBoard::NextBackfill() {
   MutexLock lock(mutex_);
-  SlotState* slot = nullptr;
-  while (!stopping() && (slot = table_.TakeBackfill()) == nullptr) {
+  Work work;
+  while (!stopping() && (work.slot = table_.TakeBackfill()) == nullptr) {
     changed_.Wait(mutex_);
   }
-  computes_backfill_.store(slot != nullptr);
-  return {.slot = slot};
+  return work;
 }
 
 bool SlotBoard::HasOthers() const {
@@ -119,9 +127,7 @@ void SlotBoard::EndCompute(Slot& slot, absl::Status status,
                            ComputeRecord record) {
   {
     MutexLock lock(mutex_);
-    SlotState& state = StateOf(slot);
-    state.EndCompute(std::move(status), std::move(record));
-    if (state.backfill()) computes_backfill_.store(false);
+    StateOf(slot).EndCompute(std::move(status), std::move(record));
   }
   WakeAll();
 }
@@ -137,8 +143,9 @@ bool SlotBoard::GivenUp(Slot& slot) {
   return true;
 }
 
-void SlotBoard::AwaitChange(const SlotState& slot) {
-  if (SlotTable::RefusedLately(slot, MonotonicNs())) {
+void SlotBoard::AwaitChange(Slot* slot) {
+  if (slot != nullptr &&
+      SlotTable::RefusedLately(StateOf(*slot), MonotonicNs())) {
     changed_.WaitUntil(mutex_, CondVar::DeadlineIn(kAskAgainEvery));
   } else {
     changed_.Wait(mutex_);
@@ -147,29 +154,18 @@ void SlotBoard::AwaitChange(const SlotState& slot) {
 
 absl::StatusOr<SlotBoard::Arrived> SlotBoard::AwaitUpload(
     Slot& slot, const UploadName& name, WaitWatch& watch, int64_t* waited_ns) {
-  mutex_.Lock();
-  SlotState& state = StateOf(slot);
-  const Upload& upload = UploadOf(state, name);
-  if (!Over(slot) && upload.arrival != Arrival::kThere) {
-    mutex_.Unlock();
-    watch.Begin();
-    const int64_t began_ns = MonotonicNs();
-    mutex_.Lock();
-    while (!Over(slot) && upload.arrival != Arrival::kThere) {
-      AwaitChange(state);
-    }
-    mutex_.Unlock();
-    watch.End();
-    *waited_ns += MonotonicNs() - began_ns;
-    mutex_.Lock();
-  }
-  const bool over = Over(slot);
-  const Arrived arrived{.buffer = upload.buffer,
-                        .published_ns = upload.published.reached_ns,
-                        .granted_ns = upload.refused ? upload.granted_ns : 0,
-                        .there_ns = upload.there_ns};
-  mutex_.Unlock();
-  if (over) return SlotGivenUp();
+  Arrived arrived;
+  const auto there = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    const Upload& upload = UploadOf(StateOf(slot), name);
+    if (upload.arrival != Arrival::kThere) return false;
+    arrived = {.buffer = upload.buffer,
+               .published_ns = upload.published.reached_ns,
+               .granted_ns = upload.refused ? upload.granted_ns : 0,
+               .there_ns = upload.there_ns};
+    return true;
+  };
+  *waited_ns += AwaitWatched(watch, &slot, there);
+  if (Over(slot)) return SlotGivenUp();
   return arrived;
 }
 
@@ -186,45 +182,25 @@ void SlotBoard::ReleaseUploads(Slot& slot, size_t micro_batch) {
   WakeAll();
 }
 
-absl::StatusOr<SlotBoard::Taken> SlotBoard::TryBuffer(Slot& slot,
-                                                      const PoolName& name) {
-  if (Over(slot)) return SlotGivenUp();
-  SlotState& state = StateOf(slot);
-  BufferPool& pool = state.Pool(name);
-  Taken taken;
-  ASSIGN_OR_RETURN(taken.buffer, table_.TryTake(state, pool, &taken.fresh));
-  taken.awaited_download = pool.all.size() >= pool.need.count;
-  return taken;
-}
-
 absl::StatusOr<SlotBoard::Taken> SlotBoard::AwaitBuffer(Slot& slot,
                                                         const PoolName& name,
                                                         WaitWatch& watch,
                                                         int64_t* waited_ns) {
-  const auto is_over = [](const absl::StatusOr<Taken>& taken) {
-    return !taken.ok() || taken->buffer != nullptr;
+  Taken taken;
+  absl::Status status;
+  const auto has = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    BufferPool& pool = StateOf(slot).Pool(name);
+    auto buffer = table_.TryTake(StateOf(slot), pool, &taken.fresh);
+    status = buffer.status();
+    if (!buffer.ok()) return true;
+    taken.buffer = *buffer;
+    if (taken.buffer != nullptr) return true;
+    taken.awaited_download |= pool.all.size() >= pool.need.count;
+    return false;
   };
-  absl::StatusOr<Taken> taken = [&] {
-    MutexLock lock(mutex_);
-    return TryBuffer(slot, name);
-  }();
-  if (is_over(taken)) {
-    if (taken.ok()) taken->awaited_download = false;
-    return taken;
-  }
-  watch.Begin();
-  const int64_t began_ns = MonotonicNs();
-  bool awaited_download = taken->awaited_download;
-  {
-    MutexLock lock(mutex_);
-    while (taken = TryBuffer(slot, name), !is_over(taken)) {
-      awaited_download |= taken->awaited_download;
-      AwaitChange(StateOf(slot));
-    }
-  }
-  watch.End();
-  *waited_ns += MonotonicNs() - began_ns;
-  if (taken.ok()) taken->awaited_download = awaited_download;
+  *waited_ns += AwaitWatched(watch, &slot, has);
+  RETURN_IF_ERROR(status);
+  if (Over(slot)) return SlotGivenUp();
   return taken;
 }
 
@@ -417,7 +393,7 @@ void SlotBoard::SettleOutput(Slot& slot, size_t output) {
 
 void SlotBoard::WakeAll() {
   changed_.NotifyAll();
-  if (computes_backfill()) turns_.Wake();
+  turns_.Wake();
   RingFeeder();
 }
 

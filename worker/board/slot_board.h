@@ -23,6 +23,7 @@
 #include <memory>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -99,8 +100,6 @@ class SlotBoard {
   bool HasOthers() const;
   // Whose the device is.
   ComputeTurns& turns() { return turns_; }
-  // The backfill thread computes a slot.
-  bool computes_backfill() const { return computes_backfill_.load(); }
   // OK: it is computed whole; its inputs and weights go.  Else it is given up.
   void EndCompute(Slot& slot, absl::Status status, ComputeRecord record);
 
@@ -196,9 +195,11 @@ class SlotBoard {
   }
   bool Over(const Slot& slot) const { return stopping() || slot.abandoned; }
   // Until something may have changed.
-  void AwaitChange(const SlotState& slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::StatusOr<Taken> TryBuffer(Slot& slot, const PoolName& pool)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void AwaitChange(Slot* slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Until `done` or the slot is over (null: the board stops), both looked at
+  // under the mutex; how long that took.  `watch` is told if it is not at once.
+  int64_t AwaitWatched(WaitWatch& watch, Slot* slot,
+                       absl::FunctionRef<bool()> done);
   void RingFeeder();
 
   wire::Doorbell& doorbell_;
@@ -208,7 +209,6 @@ class SlotBoard {
   int sample_copies_ ABSL_GUARDED_BY(mutex_) = 0;  // in flight
   absl::Status sample_failure_ ABSL_GUARDED_BY(mutex_);
   ComputeTurns turns_;
-  std::atomic<bool> computes_backfill_{false};
   std::atomic<bool> stopping_{false};
   std::atomic<bool> rung_{false};
 };

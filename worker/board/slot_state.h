@@ -196,6 +196,11 @@ struct SlotState : Slot {
   bool CanBeDropped() const;
   // What it may still come to hold, or holds.
   uint64_t planned_bytes() const;
+  // What of that others have to leave: all, but a backfill slot's only from its
+  // first memory on.
+  uint64_t claimed_bytes() const {
+    return backfill() && held_bytes == 0 ? 0 : planned_bytes();
+  }
   // The micro-batch is over: its input and gradient buffers are free.
   void ReleaseUploads(size_t micro_batch);
   // REQUIRES: no copy of them in flight, computed: the inputs and weights go,

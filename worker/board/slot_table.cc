@@ -101,11 +101,10 @@ bool SlotTable::MayOvertake(const SlotState& slot) const {
   working.Add(slot);
   for (const auto& other : slots_) {
     if (other.get() == &slot) continue;
-    if (other->backfill() && other->held_bytes == 0) continue;
     const bool keeps_to_now =
         other->phase == ComputePhase::kQueued && !other->backfill();
-    bytes += keeps_to_now ? other->held_bytes : other->planned_bytes();
-    working.Add(*other);
+    bytes += keeps_to_now ? other->held_bytes : other->claimed_bytes();
+    if (!other->backfill() || other->HoldsWorkingBytes()) working.Add(*other);
   }
   return bytes + working.sum() <= limit_bytes();
 }
@@ -130,9 +129,7 @@ SlotState* SlotTable::Overtaker(const SlotState& first) const {
 uint64_t SlotTable::BytesBeforeSample() const {
   uint64_t bytes = 0;
   for (const auto& slot : slots_) {
-    const bool waits_for_it = slot->backfill() && slot->held_bytes == 0;
-    bytes += slot->behind_sample || waits_for_it ? slot->held_bytes
-                                                 : slot->planned_bytes();
+    bytes += slot->behind_sample ? slot->held_bytes : slot->claimed_bytes();
     if (slot->HoldsWorkingBytes()) bytes += slot->plan.working_bytes;
   }
   return bytes;
@@ -184,13 +181,7 @@ bool SlotTable::HasOthers() const {
 }
 
 SlotState* SlotTable::TakeBackfill() {
-  // While the device refuses memory to others, none more comes beside them.
-  const int64_t now_ns = MonotonicNs();
-  const bool refused =
-      std::any_of(slots_.begin(), slots_.end(), [now_ns](const auto& slot) {
-        return !slot->backfill() && RefusedLately(*slot, now_ns);
-      });
-  if (refused || ComputesBackfill()) return nullptr;
+  if (ComputesBackfill()) return nullptr;
   std::vector<uint64_t> seen;
   SlotState* lowest = nullptr;
   for (const auto& slot : slots_) {
@@ -239,15 +230,12 @@ bool SlotTable::TakeWork(Work& work) {
 // Working memory is one slot's at a time: it is counted beside.
 SlotTable::Claim SlotTable::ClaimOn(const SlotState& slot,
                                     const SlotState& other, bool older) {
-  const bool has_memory = slot.held_bytes > 0;
   const uint64_t planned = other.planned_bytes();
   if (other.backfill() && !(slot.backfill() && older)) {
-    // It claims all from its first memory on.
-    if (other.held_bytes == 0) return {};
-    return {planned, planned, true};
+    return {other.claimed_bytes(), other.claimed_bytes(), other.held_bytes > 0};
   }
   if (slot.backfill() && !other.backfill()) {
-    if (!has_memory) return {planned, planned, true};
+    if (slot.held_bytes == 0) return {planned, planned, true};
     const bool works =
         other.phase == ComputePhase::kComputing ||
         (other.phase == ComputePhase::kQueued && other.held_bytes > 0);
@@ -265,6 +253,8 @@ SlotTable::Claim SlotTable::ClaimOn(const SlotState& slot,
 bool SlotTable::MayHold(const SlotState& slot, uint64_t bytes) {
   uint64_t committed = slot.held_bytes + bytes + sample_bytes_;
   if (slot.backfill() && slot.held_bytes == 0) {
+    // While the device refuses memory, none more comes beside the others.
+    if (AnyRefusedLately()) return false;
     committed += slot.planned_bytes() - bytes;
   }
   if (slot.behind_sample) committed += samples_[0]->plan.least_bytes();

@@ -1,7 +1,7 @@
 #include "worker/slot/device_turn.h"
 
-#include <algorithm>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "base/clock.h"
@@ -32,37 +32,21 @@ void ComputeThreadTurn::Begin() {
 
 // --- the backfill thread ---
 
-int64_t LayerPace::Of(const Key& key) const {
-  const auto shortest = [](const std::vector<int64_t>& times) {
-    return *std::min_element(times.begin(), times.end());
-  };
-  const auto found = ns_.find(key);
-  if (found != ns_.end()) return shortest(found->second);
-  int64_t longest = 0;
-  const uint64_t job = std::get<0>(key);
-  for (auto other = ns_.lower_bound({job, 0, PassDirection::kForward});
-       other != ns_.end() && std::get<0>(other->first) == job; ++other) {
-    longest = std::max(longest, shortest(other->second));
-  }
-  return longest;
-}
-
-void LayerPace::Note(const Key& key, int64_t ns) {
-  if (ns_.size() >= kMostKeys && !ns_.contains(key)) ns_.clear();
-  std::vector<int64_t>& times = ns_[key];
-  if (times.size() == kKept) times.erase(times.begin());
-  times.push_back(ns);
-}
-
 void BackfillThreadTurn::SetMicroBatch(const Slot& slot, size_t micro_batch) {
   in_layer_ = false;
   slot_ = &slot;
   index_ = slot.command.micro_batches[micro_batch].index;
 }
 
+int64_t BackfillThreadTurn::TakesNs() const {
+  const std::optional<TimeRange> known = passes_.Range(pass_);
+  if (known.has_value()) return known->shortest_ns;
+  return any_pass_.Range(std::get<0>(pass_)).value_or(TimeRange()).longest_ns;
+}
+
 bool BackfillThreadTurn::Take() {
   const bool taken = board_.turns().Take(
-      pace_.Of(layer_), [this] { return slot_->abandoned.load(); });
+      TakesNs(), [this] { return slot_->abandoned.load(); });
   taken_ns_ = MonotonicNs();
   return taken;
 }
@@ -70,8 +54,8 @@ bool BackfillThreadTurn::Take() {
 absl::Status BackfillThreadTurn::BeginLayer(uint32_t layer,
                                             PassDirection direction,
                                             ComputeClock& clock) {
-  layer_ = {slot_->command.job, layer, direction};
-  if (board_.turns().MayKeep(pace_.Of(layer_))) {
+  pass_ = {slot_->command.job, layer, direction};
+  if (board_.turns().MayKeep(TakesNs())) {
     const int64_t now_ns = MonotonicNs();
     if (absl::Nanoseconds(now_ns - taken_ns_) >= kTellEvery) Tell(now_ns);
   } else {
@@ -90,7 +74,10 @@ absl::Status BackfillThreadTurn::BeginLayer(uint32_t layer,
 absl::Status BackfillThreadTurn::EndLayer() {
   in_layer_ = false;
   RETURN_IF_ERROR(Drain(stream_));
-  if (!interrupted_) pace_.Note(layer_, MonotonicNs() - layer_began_ns_);
+  if (interrupted_) return absl::OkStatus();
+  const int64_t took_ns = MonotonicNs() - layer_began_ns_;
+  passes_.Note(pass_, took_ns);
+  any_pass_.Note(std::get<0>(pass_), took_ns);
   return absl::OkStatus();
 }
 

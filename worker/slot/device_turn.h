@@ -8,15 +8,14 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <tuple>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "base/work_kinds.h"
 #include "worker/board/compute_clock.h"
 #include "worker/board/compute_turns.h"
+#include "worker/board/recent_times.h"
 #include "worker/board/slot_board.h"
 #include "worker/device/device.h"
 #include "worker/outbox.h"
@@ -69,24 +68,6 @@ class ComputeThreadTurn final : public DeviceTurn {
   WaitPlace::For next_ = WaitPlace::For::kNothingKnown;
 };
 
-// How long passes of layers took.  Thread-compatible.
-class LayerPace {
- public:
-  using Key = std::tuple<uint64_t, uint32_t, PassDirection>;  // job, layer
-  // The shortest of the last kKept times: others had to wait for a core, or
-  // were the library's first.  Where there is none, the longest of the job's
-  // other layers; else 0.
-  int64_t Of(const Key& key) const;
-  void Note(const Key& key, int64_t ns);
-
-  static constexpr size_t kKept = 3;
-  // It forgets everything where there would be more.
-  static constexpr size_t kMostKeys = 4096;
-
- private:
-  std::map<Key, std::vector<int64_t>> ns_;  // the newest last
-};
-
 class BackfillThreadTurn final : public DeviceTurn {
  public:
   // All outlive it.
@@ -110,16 +91,23 @@ class BackfillThreadTurn final : public DeviceTurn {
   static constexpr absl::Duration kTellEvery = absl::Milliseconds(50);
 
  private:
+  // Of a layer; its passes are alike, and the shortest of the last ones waited
+  // neither for a core nor for a library's first call.
+  using Pass = std::tuple<uint64_t, uint32_t, PassDirection>;  // job, layer
+
+  // What the pass takes; where nothing is known, as the job's last ones.
+  int64_t TakesNs() const;
   void Tell(int64_t now_ns);
   bool Take();
 
   SlotBoard& board_;
   Stream& stream_;
   Outbox& outbox_;
-  LayerPace pace_;
+  RecentTimes<Pass> passes_;
+  RecentTimes<uint64_t> any_pass_;  // by job
   const Slot* slot_ = nullptr;
   uint32_t index_ = 0;  // of the micro-batch
-  LayerPace::Key layer_;
+  Pass pass_;
   bool in_layer_ = false;
   bool interrupted_ = false;  // by a wait: its time says nothing
   int64_t layer_began_ns_ = 0;
