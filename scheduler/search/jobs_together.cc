@@ -124,7 +124,7 @@ class Pair {
     return NoteAlone(first, second);
   }
 
-  // Of the plans of the second job that fit, and the graces: as
+  // The best of the plans of the second job that fit, and of the graces, as
   // SimulateTogether says.
   absl::StatusOr<Together> Best(const std::vector<StepPlan>& plans) const;
 

@@ -33,7 +33,7 @@ class RecentTimes {
     times.push_back(ns);
   }
 
-  // Of the key's; none: nothing is known.
+  // The range of the key.  None: nothing is known.
   std::optional<TimeRange> Range(const Key& key) const {
     const auto found = ns_.find(key);
     if (found == ns_.end()) return std::nullopt;

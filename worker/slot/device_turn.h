@@ -91,7 +91,7 @@ class BackfillThreadTurn final : public DeviceTurn {
   static constexpr absl::Duration kTellEvery = absl::Milliseconds(50);
 
  private:
-  // Of a layer; its passes are alike, and the shortest of the last ones waited
+  // A layer's passes are alike, and the shortest of the last ones waited
   // neither for a core nor for a library's first call.
   using Pass = std::tuple<uint64_t, uint32_t, PassDirection>;  // job, layer
 
