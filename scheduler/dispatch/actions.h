@@ -9,6 +9,7 @@
 #include "base/ids.h"
 #include "base/reduction.h"
 #include "base/work_kinds.h"
+#include "scheduler/plan/boundary_tensors.h"
 #include "scheduler/plan/plan.h"
 #include "scheduler/plan/step_plan.h"
 
@@ -19,6 +20,20 @@ struct SlotPlace {
   int round = 0;             // of the step
   int buffer_set = 0;        // 0 or 1
   int index = 0;             // of the round's slots, each part being one
+};
+
+// Where a part's activations and gradients between stages lie: blocks of the
+// job's pool (scheduler/dispatch/boundary_pool.h), one for each of its
+// micro-batches in order.
+struct SlotBoundaries {
+  struct Output {
+    BoundaryValue value = BoundaryValue::kActivation;
+    int boundary = 0;
+    std::vector<int> blocks;
+  };
+  std::vector<int> inputs;
+  std::vector<int> gradients;   // that a backward slot is given; else empty
+  std::vector<Output> outputs;  // by boundary
 };
 
 // Run this slot: a part of the plan's, with its share of the round's
@@ -43,6 +58,9 @@ struct RunSlotAction {
   // blocks for the head.  The same when it is sent again; those of units_down
   // may be another slot's by then.
   std::vector<int> blocks = {};
+  // The same when it is sent again; those of outputs whose words are raised may
+  // be another slot's by then.
+  SlotBoundaries boundaries = {};
 };
 
 struct WithdrawSlotAction {
@@ -75,6 +93,9 @@ struct RunHostOpAction {
   // reduce: where the sums are that came down, in the order of their groups.
   // update: the same, of a unit that is reduced and updated in one pass.
   std::vector<int> blocks = {};
+  // gather: where the rows go; reduce of rows: where their gradients are.  One
+  // for each of the round's micro-batches.
+  std::vector<int> row_blocks = {};
 
   // A reduction, or a pass that is one, too.
   bool reduces() const {

@@ -1,4 +1,4 @@
-// JobSteps: where sums of gradients go on their way to a reduction.
+// JobSteps: where sums of gradients, and what crosses between slots, go.
 #include <algorithm>
 #include <iterator>
 #include <numeric>
@@ -32,7 +32,22 @@ int64_t JobSteps::BlocksNeeded(const Slot& slot, const Blocks& of) const {
   return layers * slot.sums;
 }
 
+int64_t JobSteps::BoundariesNeeded(const Slot& slot) const {
+  const RoundBoundaries& boundaries = RoundOf(slot).boundaries;
+  return boundaries.RowsNeed() +
+         boundaries.SlotNeeds(slot.plan_slot, slot.micro_batches);
+}
+
 void JobSteps::TakeBlocks(Slot& slot) {
+  slot.has_blocks = true;
+  Round& round = RoundOf(slot);
+  --round.slots_without_blocks;
+  if (round.boundaries.RowsNeed() > 0) round.boundaries.TakeRows(pool_);
+  round.boundaries.TakeSlot(slot.plan_slot, slot.micro_batches, pool_);
+  TakeBlocksOfSums(slot);
+}
+
+void JobSteps::TakeBlocksOfSums(Slot& slot) {
   if (slot.sums == 0) return;
   Round& round = RoundOf(slot);
   for (int layer = slot.layers.first; layer <= slot.layers.last; ++layer) {

@@ -15,17 +15,29 @@ bool JobSteps::SendGather() {
     }
     // The host worker takes operations in order: the gather may wait for an
     // update that was sent before it, never for a later one.
-    if (GatherWaits(round)) return false;
+    if (GatherWaits(round) || !MayTakeRows(round)) return false;
+    if (round.boundaries.RowsNeed() > 0) round.boundaries.TakeRows(pool_);
     round.gather_sent = true;
     RunHostOpAction action;
     action.kind = HostOpKind::kGather;
     action.step_number = round.step_number;
     action.round = round.index;
     action.buffer_set = static_cast<int>(round.number % 2);
+    action.row_blocks = round.boundaries.OfRows();
     Emit(action);
     return true;
   }
   return false;
+}
+
+// In the order of slots: every one before the round has its blocks.
+bool JobSteps::MayTakeRows(const Round& round) const {
+  if (round.boundaries.RowsNeed() > pool_.free()) return false;
+  return std::all_of(rounds_.begin(), rounds_.end(),
+                     [&round](const Round& earlier) {
+                       return earlier.number >= round.number ||
+                              earlier.slots_without_blocks == 0;
+                     });
 }
 
 // For the update that leaves the rows that the round reads.
@@ -110,6 +122,7 @@ void JobSteps::SendReduce(Round& round, int unit) {
   action.buffer_set = static_cast<int>(round.number % 2);
   action.unit = unit == share ? 0 : unit;
   action.rows = unit == 0;
+  if (action.rows) action.row_blocks = round.boundaries.OfRowGradient();
   action.add_to_sum =
       round.index > 0 || (unit == 0 && shape_.tied_head && !has_share);
   action.last_round =

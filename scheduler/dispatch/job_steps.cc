@@ -43,6 +43,14 @@ uint64_t JobSteps::BeginStep(const StepSpec& spec) {
                    static_cast<int>(spec.layer_costs.size()) ==
                        shape_.layer_count)
       << spec.layer_costs.size();
+  const RowGradient rows =
+      shape_.Trains(0) ? RowGradient::kRead : RowGradient::kUnread;
+  ROUNDHOUSE_CHECK(spec.boundary_blocks >=
+                   LeastBoundaryTensors(spec.plan, rows) *
+                       *std::max_element(spec.round_micro_batches.begin(),
+                                         spec.round_micro_batches.end()))
+      << spec.boundary_blocks << " blocks for " << ToString(spec.plan);
+  pool_.SetCount(spec.boundary_blocks);
   if (spec.train) {
     SetCount(layer_blocks_, spec.blocks.layers);
     SetCount(head_blocks_, spec.blocks.head);
@@ -50,6 +58,8 @@ uint64_t JobSteps::BeginStep(const StepSpec& spec) {
   Step step;
   step.number = next_step_++;
   step.spec = spec;
+  step.boundaries = std::make_shared<const BoundaryMap>(MapOf(
+      spec.plan, spec.train ? RoundKind::kTrain : RoundKind::kEvaluate, rows));
   step.rounds_left = static_cast<int>(spec.round_micro_batches.size());
   step.updates_allowed = !spec.clip;
   step.update_sent.assign(shape_.unit_count, false);
@@ -70,6 +80,8 @@ void JobSteps::AddRound(const Step& step, int index) {
   round.reduce_sent.assign(sums, true);
   round.reduce_done.assign(sums, true);
   round.blocks.resize(shape_.layer_count);
+  round.boundaries =
+      RoundBoundaries(step.boundaries, step.spec.round_micro_batches[index]);
   for (int unit = 0; step.spec.train && unit < sums; ++unit) {
     if (!shape_.Trains(unit)) continue;
     round.reduce_sent[unit] = round.reduce_done[unit] = false;
@@ -134,6 +146,7 @@ void JobSteps::AddSlots(const Step& step, Round& round) {
     slot.wide = plan.shares[part.slot].size() > 1;
     slot.place = {step.number, round.index, static_cast<int>(round.number % 2),
                   round.slots_left++};
+    slot.plan_slot = part.slot;
     slot.kind = evaluate ? SlotKind::kEvaluate : part.kind;
     slot.layers = part.layers;
     slot.micro_batches = part.micro_batches;
@@ -152,6 +165,7 @@ void JobSteps::AddSlots(const Step& step, Round& round) {
       ++round.contributors_left[unit];
       ++round.readers_left[unit];
     }
+    ++round.slots_without_blocks;
     slots_.emplace_hint(slots_.end(), slot.id, std::move(slot));
   }
 }
@@ -181,7 +195,7 @@ JobSteps::Slot* JobSteps::Find(SlotId id) {
   return found == slots_.end() ? nullptr : &found->second;
 }
 
-JobSteps::Round& JobSteps::RoundOf(const Slot& slot) {
+const JobSteps::Round& JobSteps::RoundOf(const Slot& slot) const {
   return *std::lower_bound(rounds_.begin(), rounds_.end(), slot.round_number,
                            [](const Round& round, uint64_t number) {
                              return round.number < number;
@@ -273,6 +287,7 @@ void JobSteps::SetReduced(Round& round, int unit) {
   round.reduce_done[unit] = true;
   --round.reduces_left;
   FreeBlocksOfUnit(round, unit);
+  if (unit == 0) round.boundaries.CommitRowGradient(pool_);
 }
 
 // --- deciding ---
@@ -309,7 +324,7 @@ void JobSteps::Send(const SentWork::SentSlot& sent, DeviceId device) {
   first_waiting_ = sent.slot;  // no longer; none before it does
   slot.device = device;
   slot.turn = sent.turn;
-  if (slot.blocks.empty()) TakeBlocks(slot);
+  if (!slot.has_blocks) TakeBlocks(slot);
   sent_.Add(device, sent);
   Emit(slot);
 }
@@ -328,20 +343,22 @@ bool JobSteps::MaySend(const Slot& slot) const {
     if (round.number >= slot.round_number) break;
     if (round.number % 2 == slot.round_number % 2) return false;
   }
-  if (!slot.blocks.empty()) return true;
+  if (slot.has_blocks) return true;
   const auto there = [&](const Blocks& blocks) {
     return BlocksNeeded(slot, blocks) <=
            static_cast<int64_t>(blocks.free.size());
   };
-  return there(layer_blocks_) && there(head_blocks_);
+  return there(layer_blocks_) && there(head_blocks_) &&
+         BoundariesNeeded(slot) <= pool_.free();
 }
 
 void JobSteps::Emit(Slot& slot) {
   SetState(slot, Slot::State::kOut);
   slot.started = false;
-  actions_.push_back(RunSlotAction{job_, slot.id, slot.device, slot.place,
-                                   slot.kind, slot.layers, slot.micro_batches,
-                                   slot.turn, slot.down, slot.blocks});
+  actions_.push_back(RunSlotAction{
+      job_, slot.id, slot.device, slot.place, slot.kind, slot.layers,
+      slot.micro_batches, slot.turn, slot.down, slot.blocks,
+      RoundOf(slot).boundaries.OfSlot(slot.plan_slot, slot.micro_batches)});
 }
 
 void JobSteps::NoteContribution(Slot& slot, int unit) {
@@ -359,6 +376,7 @@ void JobSteps::NoteContribution(Slot& slot, int unit) {
 void JobSteps::CommitToRound(Slot& slot) {
   for (const int unit : slot.units) NoteContribution(slot, unit);
   Round& round = RoundOf(slot);
+  round.boundaries.CommitSlot(slot.plan_slot, slot.micro_batches, pool_);
   --round.slots_left;
   Step& step = *FindStep(round.step_number);
   for (const int unit : slot.units) {

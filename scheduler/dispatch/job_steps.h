@@ -18,23 +18,24 @@
 // Units that do not train (JobShape::trainable) are neither reduced nor
 // updated, and nothing waits for them.
 //
-// A round uses one of two sets of activation buffers, by its running number's
+// A round uses one of two sets of words and tokens, by its running number's
 // parity: it starts when the round before the last has *retired*, i.e. its
-// slots committed and its reductions are done.  A backward slot is sent when
-// there are blocks for its sums (StepSpec::blocks); it keeps them when it is
-// sent again.  Slots are sent in order, and no slot needs more blocks than
-// there are, so whoever has some waits for nobody that waits for them.
-// Reductions of a unit go out in round order.
+// slots committed and its reductions are done.  A slot is sent when there are
+// blocks for its sums (StepSpec::blocks) and for the activations and gradients
+// that it writes (StepSpec::boundary_blocks); it keeps them when it is sent
+// again.  A gather takes its blocks when every slot before its round has its
+// own.  Slots are sent in order, and no slot needs more blocks than there are,
+// so whoever has some waits for nobody that waits for them.  Reductions of a
+// unit go out in round order.
 //
 // Thread-compatible.
 #ifndef ROUNDHOUSE_SCHEDULER_DISPATCH_JOB_STEPS_H_
 #define ROUNDHOUSE_SCHEDULER_DISPATCH_JOB_STEPS_H_
 
-#include <algorithm>
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <utility>
@@ -42,69 +43,13 @@
 
 #include "base/ids.h"
 #include "scheduler/dispatch/actions.h"
+#include "scheduler/dispatch/boundary_pool.h"
 #include "scheduler/dispatch/sent_work.h"
-#include "scheduler/plan/contribution_blocks.h"
+#include "scheduler/dispatch/step_spec.h"
+#include "scheduler/plan/boundary_tensors.h"
 #include "scheduler/plan/plan.h"
 
 namespace roundhouse {
-
-// What the dispatcher must know of a job's model.
-struct JobShape {
-  int layer_count = 0;     // layers of plans: decoder layers and the head
-  int unit_count = 0;      // unit 0 is the embedding, 1 + l is layer l's
-  bool tied_head = false;  // the head also contributes to unit 0
-  // Per unit: whether a step leaves a gradient of it to reduce and update.
-  // With adapters unit 1 + l stands for those of layer l, and neither the
-  // embedding nor the head has any.  Empty: every unit.  REQUIRES: at least
-  // one.
-  std::vector<bool> trainable;
-  // Asynchronous optimizer: a step reads the weights that the update before the
-  // last one left, so it may begin, and end, before the last one is done.
-  bool stale = false;
-  // No sums are kept but the embedding's: a unit's update adds what was
-  // contributed.  REQUIRES: steps of one round, without clipping.
-  bool one_pass = false;
-
-  // Stands for the head's contributions to a tied unit 0, where those of a slot
-  // are meant.
-  int head_share() const { return unit_count; }
-
-  bool Trains(int unit) const {
-    if (unit == head_share()) return tied_head && Trains(0);
-    return trainable.empty() || trainable[unit];
-  }
-  bool OnePass(int unit) const {
-    return one_pass && unit > 0 && unit != head_share();
-  }
-  int trainable_count() const {
-    if (trainable.empty()) return unit_count;
-    return static_cast<int>(
-        std::count(trainable.begin(), trainable.end(), true));
-  }
-};
-
-// What one micro-batch takes in one layer on a device of speed 1.
-struct MicroBatchCost {
-  double forward_ns = 0;
-  double backward_ns = 0;  // recomputation included
-};
-
-struct StepSpec {
-  uint64_t step = 0;  // of an evaluation: the step after which it runs
-  bool train = true;  // false: forward and loss only, nothing reduced
-  bool clip = false;  // updates wait for every reduction
-  Plan plan;
-  int groups = 1;  // G: each round's micro-batches form at most as many
-  std::vector<int> round_micro_batches;  // micro-batches of each round
-  // For all of the job's sums on their way to a reduction; of an evaluation:
-  // unused.  Other numbers than the step before REQUIRE that its reductions are
-  // done.  REQUIRES: no slot needs more (BlocksOf).
-  ContributionBlocks blocks;
-  // One per layer, as measured; empty: guessed, all layers equal.
-  std::vector<MicroBatchCost> layer_costs;
-  // What a part needs of its device's memory; empty: every device has it.
-  std::function<int64_t(const Part&)> device_bytes;
-};
 
 class JobSteps {
  public:
@@ -157,6 +102,7 @@ class JobSteps {
     SlotId first_part{};  // of the plan's slot
     bool wide = false;    // that has several
     SlotPlace place;
+    int plan_slot = 0;
     SlotKind kind = SlotKind::kForward;
     LayerRange layers;
     IndexRange micro_batches;
@@ -166,7 +112,8 @@ class JobSteps {
     uint64_t turn = 0;
     int64_t sums = 0;         // that it sends of each of its layers
     std::vector<int> units;   // that it contributes to, or head_share()
-    std::vector<int> blocks;  // empty until it is sent
+    bool has_blocks = false;  // of both kinds: it was sent
+    std::vector<int> blocks;  // of its sums
     std::vector<int> down;    // of those: they have its contribution
     enum class State { kWaiting, kOut, kLostWorker, kWithdrawing, kCommitted };
     State state = State::kWaiting;
@@ -179,6 +126,8 @@ class JobSteps {
     int index = 0;
     int slots_left = 0;
     bool gather_sent = false;
+    int slots_without_blocks = 0;
+    RoundBoundaries boundaries;
     // Per unit, and of head_share().
     std::vector<int> contributors_left;  // slots not yet down
     std::vector<int> readers_left;       // slots not yet committed
@@ -197,6 +146,7 @@ class JobSteps {
   struct Step {
     uint64_t number = 0;
     StepSpec spec;
+    std::shared_ptr<const BoundaryMap> boundaries;
     int rounds_left = 0;
     bool reduced = false;
     bool updates_allowed = false;
@@ -218,7 +168,10 @@ class JobSteps {
   }
   // What the slot needs of `of`.
   int64_t BlocksNeeded(const Slot& slot, const Blocks& of) const;
+  // What it takes of the pool, and the rows of its round with the first one.
+  int64_t BoundariesNeeded(const Slot& slot) const;
   void TakeBlocks(Slot& slot);
+  void TakeBlocksOfSums(Slot& slot);
   void FreeBlocks(Round& round, int layer);
   int LayerOf(int unit) const;
   std::vector<int> BlocksOfUnit(const Round& round, int unit) const;
@@ -230,7 +183,10 @@ class JobSteps {
   std::vector<int> UnitsOf(const Slot& slot) const;
   static SlotCost CostOf(const StepSpec& spec, const Slot& slot);
   Slot* Find(SlotId slot);
-  Round& RoundOf(const Slot& slot);
+  const Round& RoundOf(const Slot& slot) const;
+  Round& RoundOf(const Slot& slot) {
+    return const_cast<Round&>(std::as_const(*this).RoundOf(slot));
+  }
   void SetState(Slot& slot, Slot::State state);
 
   bool MaySend(const Slot& slot) const;
@@ -242,6 +198,7 @@ class JobSteps {
   void SendReduce(Round& round, int unit);
   void SetReduced(Round& round, int unit);
   bool GatherWaits(const Round& round) const;
+  bool MayTakeRows(const Round& round) const;
   bool EarlierReduceWaits(const Round& round, int sum) const;
   bool SumIsNeeded(const Round& round, int sum) const;
   std::vector<int> SumsOf(const RunHostOpAction& action) const;
@@ -283,6 +240,7 @@ class JobSteps {
   int withdrawing_ = 0;           // slots
   Blocks layer_blocks_;
   Blocks head_blocks_;
+  BoundaryPool pool_;
   // Round and unit, or head_share(): contributions are down, the reduction is
   // not sent.  None of units reduced as they are updated.
   std::set<std::pair<uint64_t, int>> reducible_;

@@ -79,6 +79,9 @@ TEST(OnePassTest, RandomLossesNeverStopOrRepeatAStep) {
     StepSpec step = TrainStep(1, false);
     step.plan = RandomPlan(random, layers);
     if (random() % 2 == 0) SplitAtRandom(random, step);
+    if (random() % 2 == 0) {
+      step.boundary_blocks = BoundaryBlocksOf(step, shape, 0);
+    }
     constexpr int kSteps = 5;
     StepsWorld world(shape, devices, seed, step, kSteps);
     world.report_contributions = random() % 2 == 0;

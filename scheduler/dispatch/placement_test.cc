@@ -53,6 +53,7 @@ class Devices {
     spec.plan = {
         {{0, 0}, {1, 1}, {2, 2}}, {{3, 3}, {2, 2}, {1, 1}, {0, 0}}, true};
     spec.blocks = {6, 2};
+    spec.boundary_blocks = 256;
     spec.layer_costs.assign(4, {500, 500});
     spec.device_bytes = [device_bytes](const Part&) { return device_bytes; };
     dispatcher_.BeginStep(kJob, spec);
@@ -193,6 +194,7 @@ std::vector<int> GuessedOrder(const std::function<double()>& vary) {
   spec.groups = 4;
   spec.round_micro_batches = {4};
   spec.blocks = {64, 64};
+  spec.boundary_blocks = 256;
   std::vector<int> order;
   std::vector<RunSlotAction> sent;
   for (int step = 0; step < 2; ++step) dispatcher.BeginStep(kJob, spec);
@@ -259,6 +261,7 @@ TEST(PlacementTest, TurnsOfAJobRiseBeforeAndAfterItsCostsAreMeasured) {
     StepSpec spec = TrainStep(3, false);
     spec.plan = {{}, {{0, 3}}, true};
     spec.blocks = {6, 2};
+    spec.boundary_blocks = 256;
     if (measured) spec.layer_costs.assign(4, {10, 125'000});
     dispatcher.BeginStep(kJob, spec);
     bool more = true;

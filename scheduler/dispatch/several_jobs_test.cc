@@ -55,6 +55,7 @@ class OneDevice {
     StepSpec spec = TrainStep(8, false);
     spec.plan = {{}, {{0, 3}}, true};
     spec.blocks = {6, 2};
+    spec.boundary_blocks = 256;
     dispatcher_.BeginStep(job, spec);
   }
   void Take() {
@@ -148,6 +149,7 @@ TEST(SeveralJobsTest, JobsThatBeginInTheOtherOrderAllHaveTheirTurn) {
   dispatcher.DeviceUp(DeviceId{0});
   StepSpec spec = TrainStep(1, true);
   spec.blocks = {3, 1};
+  spec.boundary_blocks = 256;
   for (uint64_t i = 1; i < 5; ++i) {
     dispatcher.AddJob(JobId{i}, kShape, {"lab", std::string(i, 'u')});
   }
@@ -250,6 +252,7 @@ TEST(SeveralJobsTest, AJobGoesOnlyWhenNoDeviceHasASlotOfIt) {
   // A gather that was not answered is forgotten.
   StepSpec spec = TrainStep(1, true);
   spec.blocks = {3, 1};
+  spec.boundary_blocks = 256;
   dispatcher.BeginStep(kJob, spec);
   EXPECT_DEATH(dispatcher.RemoveJob(kJob), "check failed");
   dispatcher.DeviceDown(DeviceId{0});
@@ -267,8 +270,11 @@ TEST(SeveralJobsTest, AJobGoesOnlyWhenNoDeviceHasASlotOfIt) {
 // One device, so that all host operations of a job can be sent at once.
 TEST(SeveralJobsTest, TheHostWorkerServesJobsInTurns) {
   Dispatcher dispatcher({});
+  dispatcher.DeviceUp(DeviceId{0});
   StepSpec spec = TrainStep(2, true);
-  spec.blocks = {3, 1};
+  spec.plan = {{}, {{0, 3}}, true};
+  spec.blocks = {6, 2};
+  spec.boundary_blocks = 256;
   for (const JobId job : {kJob, kOther}) {
     dispatcher.AddJob(job, kShape);
     dispatcher.BeginStep(job, spec);
@@ -276,7 +282,8 @@ TEST(SeveralJobsTest, TheHostWorkerServesJobsInTurns) {
   dispatcher.HostUp();
   std::vector<JobId> jobs;
   for (const Action& action : dispatcher.TakeActions()) {
-    jobs.push_back(std::get<RunHostOpAction>(action).job);
+    const auto* const op = std::get_if<RunHostOpAction>(&action);
+    if (op != nullptr) jobs.push_back(op->job);
   }
   EXPECT_EQ(jobs, (std::vector<JobId>{kJob, kOther, kJob, kOther}));
 }
@@ -301,6 +308,7 @@ class UrgentTest : public testing::Test {
     dispatcher_.HostUp();
     dispatcher_.DeviceUp(DeviceId{0});
     spec_.blocks = {3, 1};
+    spec_.boundary_blocks = 256;
   }
   std::map<JobId, std::vector<RunSlotAction>> Begin(
       JobId job, Priority priority = Priority::kNormal) {
@@ -386,9 +394,11 @@ TEST_F(UrgentTest, UrgentJobsLeaveRoomForOneSlotOfOthers) {
 // Their operations come first, and the others take turns meanwhile.
 TEST_F(UrgentTest, OthersTakeTurnsWithTheHostWorker) {
   Dispatcher dispatcher({.max_host_ops = 1});
-  dispatcher.DeviceUp(DeviceId{0});
+  for (int d = 0; d < 2; ++d) dispatcher.DeviceUp(static_cast<DeviceId>(d));
   StepSpec spec = TrainStep(4, true);
-  spec.blocks = {3, 4};
+  spec.plan = {{}, {{0, 3}}, true};
+  spec.blocks = {6, 4};
+  spec.boundary_blocks = 256;
   for (uint64_t i = 1; i < 4; ++i) {
     dispatcher.AddJob(JobId{i}, kShape, {},
                       i == 3 ? Priority::kUrgent : Priority::kNormal);
@@ -419,6 +429,7 @@ std::map<JobId, std::vector<RunSlotAction>> SentAtFirst(Priority other) {
   dispatcher.AddJob(kJob, kShape);
   StepSpec spec = TrainStep(2, true);
   spec.blocks = {3, 1};
+  spec.boundary_blocks = 256;
   spec.layer_costs.assign(4, {1000, 3000});
   dispatcher.BeginStep(kJob, spec);
   dispatcher.BeginStep(kOther, spec);
@@ -460,6 +471,7 @@ TEST(SeveralJobsTest, ABackfillJobAloneHasTheDevicesToItself) {
   dispatcher.AddJob(kJob, kShape);  // without a step
   StepSpec spec = TrainStep(1, true);
   spec.blocks = {3, 1};
+  spec.boundary_blocks = 256;
   dispatcher.BeginStep(kOther, spec);
   int slots = 0;
   for (const Action& action : dispatcher.TakeActions()) {

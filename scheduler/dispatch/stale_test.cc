@@ -111,6 +111,9 @@ TEST(StaleTest, RandomLossesNeverStopOrRepeatAStep) {
         TrainStep(1 + static_cast<int>(random() % 3), random() % 2 == 0);
     step.plan = RandomPlan(random, layers);
     if (random() % 2 == 0) SplitAtRandom(random, step);
+    if (random() % 2 == 0) {
+      step.boundary_blocks = BoundaryBlocksOf(step, shape, 0);
+    }
     constexpr int kSteps = 5;
     StepsWorld world(shape, devices, seed, step, kSteps);
     for (int i = 0; i < 2000 && !world.Idle(); ++i) {

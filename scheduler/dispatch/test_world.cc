@@ -42,6 +42,17 @@ Plan RandomPlan(std::mt19937_64& random, int layers) {
   return plan;
 }
 
+int64_t BoundaryBlocksOf(const StepSpec& spec, const JobShape& shape,
+                         int most_sent) {
+  const RowGradient rows =
+      shape.Trains(0) ? RowGradient::kRead : RowGradient::kUnread;
+  const int64_t tensors = most_sent == 0
+                              ? LeastBoundaryTensors(spec.plan, rows)
+                              : BoundaryTensors(spec.plan, rows, most_sent);
+  return tensors * *std::max_element(spec.round_micro_batches.begin(),
+                                     spec.round_micro_batches.end());
+}
+
 void SplitAtRandom(std::mt19937_64& random, StepSpec& spec) {
   spec.groups = 1 + static_cast<int>(random() % 8);
   for (int& count : spec.round_micro_batches) {
@@ -70,6 +81,10 @@ uint64_t World::Begin(StepSpec spec, JobId job) {
     spec.blocks = BlocksOf(
         spec.plan, static_cast<int64_t>(spec.round_micro_batches.size()),
         3 * static_cast<int>(queues_.size()));
+  }
+  if (spec.boundary_blocks == 0) {
+    spec.boundary_blocks =
+        BoundaryBlocksOf(spec, shape_, 3 * static_cast<int>(queues_.size()));
   }
   const uint64_t number = dispatcher_.BeginStep(job, spec);
   specs_[{job, number}] = spec;
@@ -306,14 +321,18 @@ bool World::Produced(const RunSlotAction& slot, bool gradient, int boundary,
   return true;
 }
 
-void World::Produce(const RunSlotAction& slot, bool gradient, int boundary) {
-  for (int64_t m = slot.micro_batches.begin; m < slot.micro_batches.end; ++m) {
-    EXPECT_TRUE(produced_
-                    .insert({slot.job, slot.place.step_number, slot.place.round,
-                             gradient, boundary, m})
-                    .second)
-        << "micro-batch " << m << " ran twice";
+void World::Produce(const RunSlotAction& slot, int64_t micro_batch) {
+  for (const SlotBoundaries::Output& output : slot.boundaries.outputs) {
+    Write({slot.job, slot.place.step_number, slot.place.round,
+           output.value == BoundaryValue::kGradient, output.boundary,
+           micro_batch},
+          output.blocks.at(micro_batch - slot.micro_batches.begin));
   }
+}
+
+// A replay leaves alone what is behind a raised word.
+void World::Write(const BoundaryKey& key, int block) {
+  if (produced_.insert(key).second) memory_[{std::get<0>(key), block}] = key;
 }
 
 bool World::WeightsReady(JobId job, uint64_t step, int unit) {
@@ -349,6 +368,7 @@ void World::AddDeviceEvents(size_t d, Events& events) {
     const RunSlotAction& slot = queue[computing->second];
     if (InputsReady(slot, slot.micro_batches)) {
       events.push_back([this, d] { FinishSlot(d); });
+      if (random_() % 4 == 0) events.push_back([this, d] { ProduceSome(d); });
       if (report_contributions) {
         events.push_back([this, d] { ReportContribution(d); });
       }
@@ -391,8 +411,23 @@ void World::ReportContribution(size_t device) {
   if (units.empty()) return;
   const int unit = units[random_() % units.size()];
   Contribute(slot, unit);
+  // The embedding's is the gradient of its rows.
+  for (int64_t m = slot.micro_batches.begin;
+       unit == 0 && m < slot.micro_batches.end; ++m) {
+    Produce(slot, m);
+  }
   if (shape_.Trains(unit)) units_down_[slot.slot].insert(unit);
   dispatcher_.ContributionDown(slot.slot, unit);
+}
+
+// Its words are raised and it goes on: readers may end before it does.
+void World::ProduceSome(size_t device) {
+  const RunSlotAction& slot = queues_[device][computing_.at(device)];
+  const int64_t end =
+      slot.micro_batches.begin + 1 +
+      static_cast<int64_t>(random_() %
+                           static_cast<uint64_t>(slot.micro_batches.size()));
+  for (int64_t m = slot.micro_batches.begin; m < end; ++m) Produce(slot, m);
 }
 
 void World::FinishSlot(size_t device) {
@@ -402,16 +437,11 @@ void World::FinishSlot(size_t device) {
   computing_.erase(device);
   withdrawing_.erase(slot.slot);
   started_.erase(slot.slot);
-  const bool backward =
-      slot.kind == SlotKind::kFused || slot.kind == SlotKind::kBackward;
-  if (backward) {
-    Produce(slot, true, slot.layers.first);
-    for (const int unit : UnitsOf(slot)) Contribute(slot, unit);
-  } else {
-    for (int b = slot.layers.first + 1; b <= slot.layers.last + 1; ++b) {
-      Produce(slot, false, b);
-    }
+  CheckInputs(slot);
+  for (int64_t m = slot.micro_batches.begin; m < slot.micro_batches.end; ++m) {
+    Produce(slot, m);
   }
+  for (const int unit : UnitsOf(slot)) Contribute(slot, unit);
   units_down_.erase(slot.slot);
   EXPECT_TRUE(committed_.insert(slot.slot).second);
   const int64_t ns = slot.layers.layer_count() * slot.micro_batches.size() *
@@ -444,8 +474,10 @@ void World::FinishHostOp() {
     ++gathers;
     const int count =
         specs_[{op.job, op.step_number}].round_micro_batches[op.round];
+    EXPECT_EQ(op.row_blocks.size(), static_cast<size_t>(count));
     for (int64_t m = 0; m < count; ++m) {
-      produced_.insert({op.job, op.step_number, op.round, false, 0, m});
+      Write({op.job, op.step_number, op.round, false, 0, m},
+            op.row_blocks.at(m));
     }
   } else if (op.kind == HostOpKind::kUpdate) {
     EXPECT_EQ(op.reduces(), shape_.OnePass(op.unit)) << "unit " << op.unit;
@@ -462,35 +494,6 @@ void World::FinishHostOp() {
     FreeBlocks(op);
   }
   dispatcher_.HostOpDone(op.op);
-}
-
-StepsWorld::StepsWorld(const JobShape& shape, int devices, uint64_t seed,
-                       StepSpec step, int steps)
-    : World(shape, devices, seed),
-      alive_(devices),
-      step_(std::move(step)),
-      left_(steps) {
-  on_reduced = [this] { BeginOne(); };
-  BeginOne();
-  if (shape.stale) BeginOne();
-}
-
-void StepsWorld::LoseAtRandom(std::mt19937_64& random) {
-  if (random() % 4 == 0) CrashHost();
-  const int device = static_cast<int>(random() % alive_);
-  Crash(device);
-  if (alive_ > 1 && random() % 8 == 0 && device == alive_ - 1) {
-    Lose(device);
-    --alive_;
-  } else {
-    Respawn(device);
-  }
-}
-
-void StepsWorld::BeginOne() {
-  if (left_ == 0) return;
-  --left_;
-  Begin(step_);
 }
 
 }  // namespace roundhouse

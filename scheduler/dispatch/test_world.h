@@ -31,6 +31,10 @@ inline const JobShape kAdapterShape = {
     4, 5, false, {false, true, true, true, false}};
 
 Plan RandomPlan(std::mt19937_64& random, int layers);
+// Blocks for the step's activations and gradients between stages, when so many
+// slots are sent ahead; 0: the fewest there may be.
+int64_t BoundaryBlocksOf(const StepSpec& spec, const JobShape& shape,
+                         int most_sent);
 // Some plans are wider than there are devices.
 void SplitAtRandom(std::mt19937_64& random, StepSpec& spec);
 
@@ -109,7 +113,9 @@ class World {
 
   bool Produced(const RunSlotAction& slot, bool gradient, int boundary,
                 IndexRange micro_batches);
-  void Produce(const RunSlotAction& slot, bool gradient, int boundary);
+  // What the slot writes of one of its micro-batches, unless it is there.
+  void Produce(const RunSlotAction& slot, int64_t micro_batch);
+  void Write(const BoundaryKey& key, int block);
   // The update that leaves what the step reads of the unit is done.
   bool WeightsReady(JobId job, uint64_t step, int unit);
   bool InputsReady(const RunSlotAction& slot, IndexRange micro_batches);
@@ -117,6 +123,7 @@ class World {
   void Compute(size_t device, size_t index);
   void Contribute(const RunSlotAction& slot, int unit);
   void ReportContribution(size_t device);
+  void ProduceSome(size_t device);
   void FinishSlot(size_t device);
   void AnswerWithdrawal(size_t device, size_t index);
 
@@ -124,6 +131,8 @@ class World {
   void FinishHostOp();
 
   // test_world_checks.cc
+  void CheckInputs(const RunSlotAction& slot);
+  void CheckRead(const BoundaryKey& key, int block);
   void CheckBlocks(const RunSlotAction& slot);
   void FreeBlocks(const RunHostOpAction& op);
   void CheckUpdate(const RunHostOpAction& op);
@@ -151,7 +160,8 @@ class World {
   std::map<std::pair<JobId, uint64_t>, StepSpec> specs_;
   std::vector<std::vector<RunSlotAction>> queues_;
   std::vector<RunHostOpAction> host_queue_;
-  std::set<BoundaryKey> produced_;
+  std::set<BoundaryKey> produced_;  // words that are raised
+  std::map<std::pair<JobId, int>, BoundaryKey> memory_;  // by block
   std::set<ContributionKey> contributed_;
   std::map<SlotId, std::set<int>> units_down_;  // of slots not committed
   std::set<SlotId> committed_;

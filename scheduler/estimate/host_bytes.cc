@@ -1,25 +1,22 @@
 #include "scheduler/estimate/host_bytes.h"
 
-#include <set>
-
 #include "scheduler/dispatch/sent_work.h"
 
 namespace roundhouse {
 
-int64_t BoundaryTensors(const Plan& stages, bool input_gradient) {
-  std::set<int> inputs = {0};
-  int64_t gradients = 0;
-  for (const LayerRange& stage : stages.forward) inputs.insert(stage.first);
-  for (const LayerRange& stage : stages.backward) {
-    inputs.insert(stage.first);
-    gradients += stage.first > 0 || input_gradient ? 1 : 0;
-  }
-  return static_cast<int64_t>(inputs.size()) + gradients;
+RowGradient RowGradientOf(const TrainingSetup& setup) {
+  return setup.method == TrainingMethod::kFull ? RowGradient::kRead
+                                               : RowGradient::kUnread;
 }
 
-int64_t MostBoundaryTensors(const TrainingSetup& setup) {
-  const int64_t layers = setup.shape.layer_count + 1;
-  return 2 * layers - (setup.method == TrainingMethod::kFull ? 0 : 1);
+int64_t BoundaryBytes(const TrainingSetup& setup) {
+  return 2 * setup.micro_batch_tokens() * setup.shape.hidden_size;
+}
+
+int64_t LeastTensors(const TrainingSetup& setup) {
+  return BoundaryTensors(
+      BlockByBlock(static_cast<int>(setup.shape.layer_count)),
+      RowGradientOf(setup), kLeastSlotsAhead);
 }
 
 ContributionBlocks LeastBlocks(const TrainingSetup& setup, int device_count) {
@@ -56,9 +53,7 @@ HostMemory HostBytesOf(const TrainingSetup& setup, int64_t tensors,
     bytes.state -=
         kSumBytes * (trained - (full ? setup.shape.embedding_parameters() : 0));
   }
-  const int64_t tensor =
-      2 * setup.micro_batch_tokens() * setup.shape.hidden_size;
-  bytes.boundaries = kBoundarySets * round_micro_batches * tensors * tensor;
+  bytes.boundaries = round_micro_batches * tensors * BoundaryBytes(setup);
   return bytes;
 }
 

@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "scheduler/estimate/training_costs.h"
+#include "scheduler/plan/boundary_tensors.h"
 #include "scheduler/plan/contribution_blocks.h"
 #include "scheduler/plan/plan.h"
 
@@ -26,9 +27,6 @@ inline constexpr int64_t kFrozenBytes = 2;
 // Bytes for each parameter in a sum on its way to a reduction.
 inline constexpr int64_t kFp32ContributionBytes = 4;
 inline constexpr int64_t kFastContributionBytes = 2;
-// Rounds whose boundaries exist: the one that runs and the one after it.
-inline constexpr int64_t kBoundarySets = 2;
-
 struct HostMemory {
   int64_t base = 0;           // frozen weights, shared by jobs on them
   int64_t state = 0;          // of what trains
@@ -38,17 +36,20 @@ struct HostMemory {
   int64_t total() const { return base + state + boundaries + contributions; }
 };
 
-// Tensors between stages that one micro-batch has: the input of every stage,
-// and its gradient where a backward stage begins.
-int64_t BoundaryTensors(const Plan& stages, bool input_gradient);
-// The same when every stage is one block, the most there can be.
-int64_t MostBoundaryTensors(const TrainingSetup& setup);
+// Whether anybody reads the gradient of the embedding's rows.
+RowGradient RowGradientOf(const TrainingSetup& setup);
+// Bytes of one activation or gradient between stages.
+int64_t BoundaryBytes(const TrainingSetup& setup);
+// Tensors between stages of each micro-batch when every stage is one block and
+// slots are sent the least ahead.
+int64_t LeastTensors(const TrainingSetup& setup);
 
 // The blocks of a plan with such stages and every slot one device wide: the
 // fewest.
 ContributionBlocks LeastBlocks(const TrainingSetup& setup, int device_count);
 
-// `tensors` of each of a round's micro-batches; steps are of `rounds`.
+// With room for `tensors` between stages of each of a round's micro-batches
+// (scheduler/plan/boundary_tensors.h); steps are of `rounds`.
 HostMemory HostBytesOf(const TrainingSetup& setup, int64_t tensors,
                        int64_t round_micro_batches,
                        const ContributionBlocks& blocks, int64_t rounds = 1);

@@ -27,7 +27,8 @@ inline constexpr int64_t kMaxSearchedTokens = int64_t{1} << 24;
 // What fits at `setup`'s length and micro-batch on `device`, in one number:
 // the least that a plan needs there, reserve included.
 int64_t DeviceNeedBytes(const TrainingSetup& setup, const DevicePreset& device);
-// The host bytes that are needed with the most boundaries that a plan has.
+// The host bytes that are needed with a block a stage, slots sent the least
+// ahead.
 int64_t HostNeedBytes(const TrainingSetup& setup, int device_count,
                       int64_t batch_sequences);
 

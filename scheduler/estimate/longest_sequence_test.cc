@@ -37,6 +37,19 @@ TEST(LongestSequenceTest, PublishedLengthsFit) {
             64'000);
 }
 
+// Eight rows a step on eight cards, with the host memory of the server that was
+// published.
+TEST(LongestSequenceTest, EightRowsFitTheHost) {
+  constexpr int64_t kHost = int64_t{800} << 30;
+  EXPECT_GE(FindLongestSequence(TestSetup("qwen3-32b"), Rtx4090(), 8, 8, kHost)
+                .tokens,
+            33'000);
+  EXPECT_GE(
+      FindLongestSequence(TestLora("qwen3-235b", 8), Rtx4090(), 8, 8, kHost)
+          .tokens,
+      48'000);
+}
+
 TEST(LongestSequenceTest, HostMemoryMayEndItFirst) {
   const TrainingSetup setup = TestSetup("qwen3-32b");
   const int64_t longest = FindLongestSequence(setup, Rtx4090(), 1, 8, 0).tokens;

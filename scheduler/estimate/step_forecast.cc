@@ -144,9 +144,9 @@ class Forecaster {
     const DevicePreset& smallest = Smallest(question_.devices);
     forecast_.device_needed_bytes = DeviceNeedBytes(setup_, smallest);
     const auto devices = static_cast<int>(question_.devices.size());
-    forecast_.host = HostBytesOf(setup_, MostBoundaryTensors(setup_),
-                                 forecast_.round_micro_batches,
-                                 LeastBlocks(setup_, devices), Rounds());
+    forecast_.host =
+        HostBytesOf(setup_, LeastTensors(setup_), forecast_.round_micro_batches,
+                    LeastBlocks(setup_, devices), Rounds());
     forecast_.longest = FindLongestSequence(setup_, smallest, devices,
                                             question_.batch_sequences,
                                             question_.host_memory_bytes);
@@ -178,6 +178,8 @@ class Forecaster {
     int64_t limit = question_.host_memory_bytes;
     int64_t least = std::numeric_limits<int64_t>::max();
     if (limit > 0) {
+      options.boundary_tensors = std::max(
+          TensorRoom(LeastBlocks(setup_, machine_.device_count())), int64_t{1});
       options.accepts = [&](const StepPlan& plan) {
         const int64_t total = HostMemoryOf(plan).total();
         least = std::min(least, total);
@@ -190,18 +192,38 @@ class Forecaster {
       return found;
     }
     limit = std::llround(kAboutTheLeast * static_cast<double>(least));
+    options.boundary_tensors.reset();
     return SearchStepPlan(costs_, machine_, RoundMicroBatches(), options);
   }
 
-  HostMemory HostMemoryOf(const StepPlan& plan) const {
-    const bool full = setup_.method == TrainingMethod::kFull;
-    return HostBytesOf(
-        setup_, BoundaryTensors(plan.stages, full),
-        forecast_.round_micro_batches,
-        BlocksOf(PlanOfFullRound(plan, RoundMicroBatches()),
-                 setup_.clips ? Rounds() : std::max<int64_t>(2, Rounds()),
-                 DispatcherOptions().max_job_slots * machine_.device_count()),
-        Rounds());
+  // For how many tensors between stages there is room beside all else.
+  int64_t TensorRoom(const ContributionBlocks& blocks) const {
+    const int64_t limit = question_.host_memory_bytes;
+    if (limit == 0) return std::numeric_limits<int64_t>::max();
+    const int64_t rest =
+        HostBytesOf(setup_, 0, RoundMicroBatches(), blocks, Rounds()).total();
+    return (limit - rest) / (RoundMicroBatches() * BoundaryBytes(setup_));
+  }
+
+  int MostSlotsAhead() const {
+    return DispatcherOptions().max_job_slots * machine_.device_count();
+  }
+
+  ContributionBlocks BlocksOfPlan(const Plan& plan) const {
+    return BlocksOf(plan,
+                    setup_.clips ? Rounds() : std::max<int64_t>(2, Rounds()),
+                    MostSlotsAhead());
+  }
+
+  int64_t TensorsOf(const Plan& plan) const {
+    return FittingTensors(TensorRoom(BlocksOfPlan(plan)), plan,
+                          RowGradientOf(setup_), MostSlotsAhead());
+  }
+
+  HostMemory HostMemoryOf(const StepPlan& step_plan) const {
+    const Plan plan = PlanOfFullRound(step_plan, RoundMicroBatches());
+    return HostBytesOf(setup_, TensorsOf(plan), RoundMicroBatches(),
+                       BlocksOfPlan(plan), Rounds());
   }
 
   // What the plan lacks that needs least: block by block at the greatest width.
@@ -237,6 +259,11 @@ class Forecaster {
     options.contributions = ContributionsOf(setup_);
     options.fused = FusedSlots::kByLayer;
     options.intervals = Intervals::kWhole;
+    const Plan full_round = PlanOfFullRound(plan, RoundMicroBatches());
+    options.boundary_tensors = TensorsOf(full_round);
+    forecast_.boundary_tensors = *options.boundary_tensors;
+    forecast_.most_boundary_tensors =
+        BoundaryTensors(full_round, RowGradientOf(setup_), MostSlotsAhead());
     const StepsOptions updated{options, 1, 1, StepUpdates()};
     ASSIGN_OR_RETURN(forecast_.round,
                      OneRound() ? SimulateSteps(costs_, machine_, plan,

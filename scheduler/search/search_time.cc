@@ -46,6 +46,7 @@ StepOptions StepOf(const SearchOptions& options) {
   step.intervals = Intervals::kNone;
   step.ideas = options.ideas;
   step.fused = options.fused;
+  step.boundary_tensors = options.boundary_tensors;
   return step;
 }
 

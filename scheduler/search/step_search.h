@@ -24,6 +24,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 
 #include "absl/status/statusor.h"
 #include "scheduler/plan/machine.h"
@@ -43,6 +44,8 @@ struct SearchOptions {
   // wants.
   int groups = 0;
   int most_look_ahead = 3;
+  // As StepOptions'.  REQUIRES: `accepts` refuses plans that need more.
+  std::optional<int64_t> boundary_tensors = {};
   // Whether whoever is to run the plan can; null: any that fits the devices.
   std::function<bool(const StepPlan&)> accepts;
   Ideas ideas;

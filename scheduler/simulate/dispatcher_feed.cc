@@ -28,6 +28,16 @@ bool Stale(const FedJob& job) { return IsStale(job.rounds.updates); }
 
 }  // namespace
 
+RowGradient RowGradientOf(const ModelCosts& costs) {
+  bool trains_layers = false;
+  for (int layer = 0; layer <= costs.head(); ++layer) {
+    trains_layers = trains_layers || costs.GradientBytes(layer) > 0;
+  }
+  // Where nothing trains the dispatcher is told that all does.
+  return TrainsEmbedding(costs) || !trains_layers ? RowGradient::kRead
+                                                  : RowGradient::kUnread;
+}
+
 DispatcherFeed::DispatcherFeed(const std::vector<FedJob>& jobs,
                                const Machine& machine,
                                const DispatcherFeedOptions& options)
@@ -110,6 +120,10 @@ StepSpec DispatcherFeed::SpecOf(const FedJob& job) const {
   spec.blocks =
       BlocksOf(spec.plan, IsOnePass(rounds.updates) ? 2 : rounds.per_step,
                job_slots_ * machine_.device_count());
+  spec.boundary_blocks =
+      rounds.micro_batches * job.boundary_tensors.value_or(BoundaryTensors(
+                                 spec.plan, RowGradientOf(costs),
+                                 job_slots_ * machine_.device_count()));
   spec.layer_costs = LayerCosts(costs);
   spec.device_bytes = [&costs](const Part& part) {
     return PartPeakBytes(part, costs);

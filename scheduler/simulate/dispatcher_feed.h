@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <optional>
 #include <tuple>
 #include <vector>
 
@@ -33,6 +34,9 @@ struct FedJob {
   const StepPlan* plan = nullptr;
   HostWork::Rounds rounds;
   Priority priority = Priority::kNormal;
+  // Blocks for each of a round's micro-batches; none: as many as the slots that
+  // may be with devices need.
+  std::optional<int64_t> boundary_tensors = {};
 };
 
 struct DispatcherFeedOptions {
@@ -40,6 +44,9 @@ struct DispatcherFeedOptions {
   // contributes to it is done.  REQUIRES: false where devices are lost.
   bool reports_contributions = true;
 };
+
+// Whether the model's slots write a gradient of the embedding's rows.
+RowGradient RowGradientOf(const ModelCosts& costs);
 
 class DispatcherFeed : public PartFeed {
  public:

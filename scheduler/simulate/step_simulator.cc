@@ -19,12 +19,28 @@ Schedule SimulateRounds(const ModelCosts& costs, const Machine& machine,
                      rounds.micro_batches),
        rounds}};
   if (options.ideas.prefetch) {
-    DispatcherFeed feed({{&costs, &plan, rounds}}, machine, {});
+    FedJob job = {&costs, &plan, rounds};
+    job.boundary_tensors = options.boundary_tensors;
+    DispatcherFeed feed({job}, machine, {});
     return SimulateJobs(machine, jobs, options, {}, feed);
   }
   // The Dispatcher cannot send a part only once the one before is computed.
   EarliestFinishFeed feed(jobs[0].parts, costs, machine, 1);
   return SimulateJobs(machine, jobs, options, {}, feed);
+}
+
+absl::Status CheckSimulated(const ModelCosts& costs, const Machine& machine,
+                            const StepPlan& plan, int micro_batches,
+                            const StepOptions& options) {
+  RETURN_IF_ERROR(CheckStepPlan(plan, costs.layers + 1, micro_batches,
+                                machine.device_count()));
+  const int64_t least = LeastBoundaryTensors(plan.stages, RowGradientOf(costs));
+  if (options.boundary_tensors.value_or(least) >= least) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("the plan needs ", least, " boundary tensors, there are ",
+                   *options.boundary_tensors));
 }
 
 }  // namespace
@@ -48,8 +64,7 @@ absl::StatusOr<Schedule> SimulateStep(const ModelCosts& costs,
                                       const Machine& machine,
                                       const StepPlan& plan, int micro_batches,
                                       const StepOptions& options) {
-  RETURN_IF_ERROR(CheckStepPlan(plan, costs.layers + 1, micro_batches,
-                                machine.device_count()));
+  RETURN_IF_ERROR(CheckSimulated(costs, machine, plan, micro_batches, options));
   HostWork::Rounds one;
   one.micro_batches = micro_batches;
   return SimulateRounds(costs, machine, plan, one, options);
@@ -84,8 +99,8 @@ absl::StatusOr<Schedule> SimulateSteps(const ModelCosts& costs,
                                        const Machine& machine,
                                        const StepPlan& plan, int micro_batches,
                                        const StepsOptions& options) {
-  RETURN_IF_ERROR(CheckStepPlan(plan, costs.layers + 1, micro_batches,
-                                machine.device_count()));
+  RETURN_IF_ERROR(
+      CheckSimulated(costs, machine, plan, micro_batches, options.step));
   if (options.steps < 1 || options.rounds < 1 ||
       options.steps > kMaxSimulatedRounds / options.rounds) {
     return absl::InvalidArgumentError(

@@ -31,6 +31,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -71,6 +72,8 @@ struct StepOptions {
   // How long a layer of a backfill part may hold a device beyond the
   // earliest time at which another part could go on there.
   int64_t backfill_grace_ns = 0;
+  // As FedJob's, of a single job.  Without prefetch nobody counts them.
+  std::optional<int64_t> boundary_tensors = {};
   // The simulation ends, with Schedule::missing, as soon as its compute is
   // certain to end later than this after that of the first step, of a single
   // one after its begin.
@@ -109,7 +112,7 @@ Schedule SimulateParts(const ModelCosts& costs, const Machine& machine,
 
 // The plan under a DispatcherFeed (without prefetch under an
 // EarliestFinishFeed: the Dispatcher cannot do without).  INVALID_ARGUMENT for
-// a plan that CheckStepPlan refuses.
+// a plan that CheckStepPlan refuses, or that needs more boundary_tensors.
 absl::StatusOr<Schedule> SimulateStep(const ModelCosts& costs,
                                       const Machine& machine,
                                       const StepPlan& plan, int micro_batches,
@@ -128,9 +131,8 @@ absl::Status CheckUpdates(Updates updates, int rounds, const Ideas& ideas);
 
 inline constexpr int kMaxSimulatedRounds = 1000;  // of all steps
 
-// Consecutive steps of `rounds` times the plan, likewise.  INVALID_ARGUMENT for
-// a plan that CheckStepPlan refuses, no steps or rounds, too many, or what
-// CheckUpdates refuses.
+// Consecutive steps of `rounds` times the plan, likewise.  INVALID_ARGUMENT as
+// SimulateStep, for no steps or rounds, too many, or what CheckUpdates refuses.
 absl::StatusOr<Schedule> SimulateSteps(const ModelCosts& costs,
                                        const Machine& machine,
                                        const StepPlan& plan, int micro_batches,

@@ -79,8 +79,8 @@ absl::StatusOr<Plan> JobFit::CheckPlan(const ResolvedSpec& spec,
 absl::Status JobFit::CheckMemory(const ResolvedSpec& spec,
                                  const ModelConfig& model, const Plan& plan,
                                  JobNeeds* needs) const {
-  const HostNeed need =
-      NeedOf(spec, model, plan, spec.max_length(), room_.device_count);
+  const HostNeed need = NeedOf(spec, model, plan, spec.max_length(),
+                               {room_.device_count, room_.host_bytes});
   needs->host_base_bytes = static_cast<int64_t>(need.base_bytes);
   const uint64_t state_bytes = need.state_bytes + need.contribution_bytes;
   needs->host_state_bytes = static_cast<int64_t>(state_bytes);
@@ -126,7 +126,8 @@ absl::StatusOr<HostNeed> JobFit::NeedOfSpec(const ResolvedSpec& spec,
                                             const ModelConfig& model) const {
   ASSIGN_OR_RETURN(const Plan plan,
                    InitialPlan(spec, model, room_.device_count, room_.device));
-  return NeedOf(spec, model, plan, spec.max_length(), room_.device_count);
+  return NeedOf(spec, model, plan, spec.max_length(),
+                {room_.device_count, room_.host_bytes});
 }
 
 }  // namespace roundhouse

@@ -33,13 +33,19 @@ TEST_F(JobFitTest, AJobFitsWhereHostAndDevicesHaveWhatItNeeds) {
 
 TEST_F(JobFitTest, OneByteLessOfHostMemoryIsTooLittle) {
   const AdmittedJob job = *Check(kJob);
-  const JobFit fit = Room(uint64_t{256} << 20, job.host->total() - 1);
-  const auto plan = fit.CheckPlan(job.spec, job.model.config);
-  ASSERT_TRUE(plan.ok()) << plan.status();
-  JobNeeds needs;
-  EXPECT_EQ(
-      ErrorReason(fit.CheckMemory(job.spec, job.model.config, *plan, &needs)),
-      FieldReason::kHostMemory);
+  const auto check = [&](uint64_t host_bytes) {
+    const JobFit fit = Room(uint64_t{256} << 20, host_bytes);
+    const auto plan = fit.CheckPlan(job.spec, job.model.config);
+    EXPECT_TRUE(plan.ok()) << plan.status();
+    JobNeeds needs;
+    return fit.CheckMemory(job.spec, job.model.config, *plan, &needs);
+  };
+  // Without any it needs the least.
+  const JobFit none = Room(uint64_t{256} << 20, 0);
+  const uint64_t least = none.NeedOfSpec(job.spec, job.model.config)->total();
+  EXPECT_LT(least, job.host->total());
+  EXPECT_TRUE(check(least).ok());
+  EXPECT_EQ(ErrorReason(check(least - 1)), FieldReason::kHostMemory);
 }
 
 TEST_F(JobFitTest, DevicesWithoutMemoryForALayerAreRefused) {

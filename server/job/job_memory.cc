@@ -42,12 +42,13 @@ absl::Status JobMemory::TryAllocate(int device_count) {
   if (options_.validation != nullptr) {
     longest = std::max(longest, options_.validation->counts().max_row_tokens);
   }
-  ASSIGN_OR_RETURN(
-      buffers_,
-      RoundBuffers::Create(arena_, BufferOptions(options_.spec, model, plan_,
-                                                 longest, device_count)));
-  table_bytes_ =
-      NeedOf(options_.spec, model, plan_, longest, device_count).table_bytes;
+  const HostNeed need = NeedOf(options_.spec, model, plan_, longest,
+                               {device_count, arena_.limit_bytes()});
+  RoundBuffersOptions buffers =
+      BufferOptions(options_.spec, model, plan_, longest, device_count);
+  buffers.boundary_tensors = need.boundary_tensors;
+  ASSIGN_OR_RETURN(buffers_, RoundBuffers::Create(arena_, buffers));
+  table_bytes_ = need.table_bytes;
   const uint64_t free_bytes = arena_.limit_bytes() - arena_.used_bytes();
   // Taken at loads and saves, when it must be there.
   if (free_bytes < table_bytes_ && options_.bases != nullptr) {

@@ -75,13 +75,12 @@ TEST_F(JobMemoryTest, VersionsRiseInEveryUnit) {
 TEST_F(JobMemoryTest, AnotherPlanComesWithItsBuffers) {
   Prepare("max_steps: 1");
   Allocate();
-  RoundBuffersOptions options = memory_->buffers().options();
-  options.plan = {.forward = {{0, 2}}, .backward = {{3, 3}, {0, 2}}};
-  auto buffers = *RoundBuffers::Create(*arena_, options, &memory_->buffers());
+  const Plan plan = {.forward = {{0, 2}}, .backward = {{3, 3}, {0, 2}}};
+  auto buffers = *RoundBuffers::WithPlan(*arena_, plan, memory_->buffers());
   const RoundBuffers* const made = buffers.get();
-  memory_->Adopt(options.plan, std::move(buffers));
+  memory_->Adopt(plan, std::move(buffers));
   EXPECT_EQ(&memory_->buffers(), made);
-  EXPECT_EQ(ToString(memory_->plan()), ToString(options.plan));
+  EXPECT_EQ(ToString(memory_->plan()), ToString(plan));
 }
 
 TEST_F(JobMemoryTest, PagesAreThereOrNobodyIsTold) {

@@ -5,7 +5,6 @@
 
 #include "base/log.h"
 #include "base/status.h"
-#include "scheduler/dispatch/sent_work.h"
 
 namespace roundhouse {
 
@@ -26,8 +25,13 @@ std::vector<ContributedUnit> ContributedUnits(const ModelConfig& model,
 
 ContributionBlocks BlocksOf(const Plan& plan,
                             const ContributionOptions& options) {
-  return BlocksOf(plan, options.rounds,
-                  options.devices * DispatcherOptions().max_job_slots);
+  return BlocksOf(plan, options.rounds, options.slots_ahead);
+}
+
+bool Suffice(const ContributionBlocks& blocks, const Plan& plan,
+             const ContributionOptions& options) {
+  const ContributionBlocks least = BlocksOf(plan, options.rounds, 1);
+  return blocks.layers >= least.layers && blocks.head >= least.head;
 }
 
 uint64_t ContributionBuffers::Map::BytesOf(

@@ -45,12 +45,16 @@ struct ContributionOptions {
   // Rounds of a full step; 2 where updates hold the sums of a step of one,
   // under which the next step's slots run.
   int64_t rounds = 1;
-  int devices = 1;  // that slots can be sent to
+  int slots_ahead = 1;  // parts of slots that are with devices at a time
 };
 
 // For a plan of the job.
 ContributionBlocks BlocksOf(const Plan& plan,
                             const ContributionOptions& options);
+
+// Whether a job that has these can run the plan: no slot needs more.
+bool Suffice(const ContributionBlocks& blocks, const Plan& plan,
+             const ContributionOptions& options);
 
 // What ContributionBuffers::Create takes from the arena, in bytes.
 uint64_t ContributionBytes(const Plan& plan,

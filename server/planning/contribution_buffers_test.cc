@@ -23,7 +23,7 @@ ContributionOptions TestOptions(bool tied, bool adapters = false,
   options.units = ContributedUnits(TestModel(tied),
                                    adapters ? TestAdapter() : AdapterConfig());
   options.rounds = 2;
-  options.devices = 10;  // more slots than a round has
+  options.slots_ahead = 30;  // more than a round has
   return options;
 }
 
@@ -90,12 +90,12 @@ TEST(ContributionBuffersTest, DecoderLayersShareTheirBlocks) {
 }
 
 // What is with the devices, not how many layers there are, says how many.
-TEST(ContributionBuffersTest, FewerDevicesNeedFewerBlocks) {
+TEST(ContributionBuffersTest, FewerSlotsAheadNeedFewerBlocks) {
   ContributionOptions options = TestOptions(false);
-  options.devices = 1;
+  options.slots_ahead = 3;
   const Plan plan = BlockByBlock(60);
   EXPECT_EQ(BlocksOf(plan, options), (ContributionBlocks{4, 1}));
-  options.devices = 8;
+  options.slots_ahead = 24;
   EXPECT_EQ(BlocksOf(plan, options), (ContributionBlocks{25, 1}));
 }
 

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "scheduler/dispatch/sent_work.h"
 #include "scheduler/plan/step_plan.h"
 #include "server/dataset/dataset.h"
 #include "server/spec/model_limits.h"
@@ -17,6 +18,11 @@
 
 namespace roundhouse {
 namespace {
+
+// Parts of slots that are with the devices at a time.
+int MostSlotsAhead(int device_count) {
+  return device_count * DispatcherOptions().max_job_slots;
+}
 
 int64_t StepMicroBatches(const ResolvedSpec& spec) {
   return (spec.spec().batch_size + spec.micro_batch_size() - 1) /
@@ -164,17 +170,20 @@ RoundBuffersOptions BufferOptions(const ResolvedSpec& spec,
                                   int64_t max_row_tokens, int device_count) {
   RoundBuffersOptions options;
   options.plan = plan;
+  options.layers = static_cast<int>(model.layer_count) + 1;
   options.micro_batches = static_cast<int>(RoundMicroBatches(spec));
   options.rows = spec.micro_batch_size();
   options.row_tokens = max_row_tokens;
   options.hidden_size = model.hidden_size;
   options.dtype = spec.dtype();
-  options.input_gradient = !spec.adapter().present();
+  options.boundary_tensors = 0;
+  options.row_gradient =
+      spec.adapter().present() ? RowGradient::kUnread : RowGradient::kRead;
   options.packed = spec.spec().packing;
   options.contributions.dtype = ContributionDType(spec);
   options.contributions.units = ContributedUnits(model, spec.adapter());
   options.contributions.rounds = UpdatesInOnePass(spec) ? 2 : StepRounds(spec);
-  options.contributions.devices = device_count;
+  options.contributions.slots_ahead = MostSlotsAhead(device_count);
   return options;
 }
 
@@ -226,17 +235,14 @@ PlanLimitsOptions LimitsOf(const ResolvedSpec& spec, const ModelConfig& model,
 }
 
 HostNeed NeedOf(const ResolvedSpec& spec, const ModelConfig& model,
-                const Plan& plan, int64_t max_row_tokens, int device_count) {
+                const Plan& plan, int64_t max_row_tokens,
+                const HostRoom& room) {
   const AdapterConfig adapter = spec.adapter();
   HostNeed need;
   if (adapter.present()) {
     need.base_bytes = BaseWeightsBytes(model, spec.dtype());
   }
   need.state_bytes = TrainingStateBytes(StateOptions(0, spec, model));
-  const RoundBuffersOptions buffers =
-      BufferOptions(spec, model, plan, max_row_tokens, device_count);
-  need.contribution_bytes = ContributionBytes(plan, buffers.contributions);
-  need.buffer_bytes = RoundBuffersBytes(buffers);
   int64_t parameters = 0;
   for (const UnitSpec& unit : TrainingUnits(model, adapter)) {
     parameters += static_cast<int64_t>(unit.parameters.size());
@@ -244,6 +250,19 @@ HostNeed NeedOf(const ResolvedSpec& spec, const ModelConfig& model,
   // Four tensors of each parameter, with their names in the files' headers.
   need.table_bytes = static_cast<uint64_t>(parameters) * 4 * 512 + (1 << 16);
   need.table_bytes = std::max(need.table_bytes, EvalPromptBytes(spec, model));
+  RoundBuffersOptions buffers =
+      BufferOptions(spec, model, plan, max_row_tokens, room.device_count);
+  need.contribution_bytes = ContributionBytes(plan, buffers.contributions);
+  need.buffer_bytes = RoundBuffersBytes(buffers);
+  // Pages begin and end where ranges do, and the arena has a header.
+  constexpr uint64_t kAllowance = 1 << 20;
+  const uint64_t taken = need.total() + kAllowance;
+  const uint64_t left = room.host_bytes - std::min(room.host_bytes, taken);
+  buffers.boundary_tensors = FittingTensors(
+      static_cast<int64_t>(left / BoundaryTensorBytes(buffers)), plan,
+      buffers.row_gradient, MostSlotsAhead(room.device_count));
+  need.boundary_tensors = buffers.boundary_tensors;
+  need.buffer_bytes = RoundBuffersBytes(buffers);
   return need;
 }
 

@@ -34,7 +34,8 @@ DType UsualDtype(const ModelDirectory& model);
 SpecDefaults DefaultsOf(const ModelDirectory& model, const DeviceRoom& device);
 
 TrainedModel TrainedOf(const ResolvedSpec& spec, const ModelConfig& model);
-// Options of the job's two allocations.
+// Options of the job's two allocations.  The buffers are without boundary
+// tensors.
 TrainingStateOptions StateOptions(uint64_t job, const ResolvedSpec& spec,
                                   const ModelConfig& model);
 RoundBuffersOptions BufferOptions(const ResolvedSpec& spec,
@@ -63,12 +64,19 @@ bool UpdatesInOnePass(const ResolvedSpec& spec);
 // As the simulator is to have them.
 Updates UpdatesOf(const ResolvedSpec& spec);
 
+// What a job can have at most.
+struct HostRoom {
+  int device_count = 1;
+  uint64_t host_bytes = 0;  // the arena's limit
+};
+
 // What a job needs of the host arena, in bytes, with this plan.
 struct HostNeed {
   uint64_t base_bytes = 0;  // frozen weights, which other jobs may share
   uint64_t state_bytes = 0;
   uint64_t contribution_bytes = 0;  // on their way to a reduction
   uint64_t buffer_bytes = 0;        // activations and tokens
+  int64_t boundary_tensors = 0;     // in them (RoundBuffersOptions)
   // Tables of the files worker at load and save, and of eval_prompts.
   uint64_t table_bytes = 0;
   uint64_t total() const {
@@ -88,8 +96,10 @@ struct HostUse {
   }
 };
 
+// With as many boundary tensors as three slots a device need, or as the room
+// is for, down to what kLeastSlotsAhead need.
 HostNeed NeedOf(const ResolvedSpec& spec, const ModelConfig& model,
-                const Plan& plan, int64_t max_row_tokens, int device_count);
+                const Plan& plan, int64_t max_row_tokens, const HostRoom& room);
 
 // Optimizer steps of a job over `rows` training rows.
 int64_t TotalSteps(const JobSpec& spec, int64_t rows);

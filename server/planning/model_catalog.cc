@@ -157,8 +157,9 @@ MethodNeed ModelCatalog::NeedWith(const char* method,
     need.problem = std::string(plan.status().message());
     return need;
   }
-  need.host_bytes =
-      NeedOf(resolved, model, *plan, resolved.max_length(), devices).total();
+  need.host_bytes = NeedOf(resolved, model, *plan, resolved.max_length(),
+                           {devices, options_.host_limit_bytes})
+                        .total();
   need.fits = need.host_bytes <= options_.host_limit_bytes;
   if (!need.fits) {
     need.problem = absl::StrCat("needs ", ByteText(need.host_bytes),

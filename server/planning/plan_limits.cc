@@ -221,16 +221,4 @@ absl::Status PlanLimits::CheckSlots(const Plan& plan) const {
   return absl::OkStatus();
 }
 
-RoundBuffersOptions PlanLimits::BuffersOf(const Plan& plan) const {
-  RoundBuffersOptions buffers = options_.buffers;
-  buffers.plan = plan;
-  return buffers;
-}
-
-uint64_t PlanLimits::HostBytes(const Plan& plan) const {
-  const RoundBuffersOptions buffers = BuffersOf(plan);
-  return RoundBuffersBytes(buffers) +
-         ContributionBytes(plan, buffers.contributions);
-}
-
 }  // namespace roundhouse

@@ -48,9 +48,6 @@ class PlanLimits {
   // INVALID_ARGUMENT: a stage has more sums to send than a command can name.
   absl::Status CheckSlots(const Plan& plan) const;
 
-  // What rounds of the plan take of the arena, contributions included.
-  uint64_t HostBytes(const Plan& plan) const;
-
   const PlanLimitsOptions& options() const { return options_; }
 
  private:
@@ -77,7 +74,6 @@ class PlanLimits {
   uint64_t WorkingOf(const LayerRange& stage, PassDirection direction) const;
   // Bytes for a command that sends `sums` of each unit.
   uint64_t UnitBytes(const LayerRange& stage, uint64_t sums) const;
-  RoundBuffersOptions BuffersOf(const Plan& plan) const;
 
   const PlanLimitsOptions options_;
   std::vector<Layer> layers_;

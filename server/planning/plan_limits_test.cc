@@ -20,8 +20,9 @@ PlanLimitsOptions TestOptions(bool adapters) {
   options.buffers.rows = 2;
   options.buffers.row_tokens = 64;
   options.buffers.hidden_size = options.model.config.hidden_size;
-  options.buffers.input_gradient = !adapters;
-  options.buffers.contributions.devices = 10;
+  options.buffers.row_gradient =
+      adapters ? RowGradient::kUnread : RowGradient::kRead;
+  options.buffers.contributions.slots_ahead = 30;
   options.buffers.contributions.units =
       ContributedUnits(options.model.config, options.model.adapter);
   options.groups = 8;
@@ -150,20 +151,6 @@ TEST(PlanLimitsTest, StagesAreCutUntilEachFitsOrIsOneLayer) {
   EXPECT_EQ(CheckPlan(single, 8), absl::OkStatus());
   EXPECT_EQ(single.forward.size(), 7u);
   EXPECT_EQ(single.backward.size(), 8u);
-}
-
-TEST(PlanLimitsTest, HostBytesAreOfBoundariesAndSums) {
-  const PlanLimits limits(TestOptions(false));
-  Plan plan = TestPlan();
-  const uint64_t narrow = limits.HostBytes(plan);
-  plan.split.assign(5, {4, 4});
-  uint64_t sums = 0;
-  for (const ContributedUnit& unit :
-       limits.options().buffers.contributions.units) {
-    sums += unit.elements * sizeof(float);
-  }
-  EXPECT_EQ(limits.HostBytes(plan) - narrow, sums);
-  EXPECT_GT(narrow, limits.HostBytes({{}, {{0, 3}}, true}));
 }
 
 }  // namespace

@@ -31,14 +31,25 @@ bool Drifts(double now, double then) {
   return std::abs(now - then) > kPlanTolerance * then;
 }
 
-// One that has been there before costs no more.
-uint64_t MoreHostBytes(const PlanLimits& limits, const Plan& plan,
-                       const Plan& present) {
-  const ContributionOptions& options = limits.options().buffers.contributions;
-  const uint64_t all = limits.HostBytes(plan);
-  return BlocksOf(plan, options) == BlocksOf(present, options)
-             ? all - ContributionBytes(plan, options)
-             : all;
+// All that the job can have between stages.
+int64_t MostTensors(const JobPlanQuestion& question) {
+  const RoundBuffersOptions& buffers = question.limits.buffers;
+  return buffers.boundary_tensors +
+         static_cast<int64_t>(question.host_bytes /
+                              BoundaryTensorBytes(buffers));
+}
+
+// Whether there is room for what slots of the plan leave in host memory.
+bool HasRoom(const JobPlanQuestion& question, const Plan& plan) {
+  const RoundBuffersOptions& buffers = question.limits.buffers;
+  const int64_t more = LeastBoundaryTensors(plan, buffers.row_gradient) -
+                       buffers.boundary_tensors;
+  uint64_t bytes = static_cast<uint64_t>(std::max<int64_t>(0, more)) *
+                   BoundaryTensorBytes(buffers);
+  if (!Suffice(question.sum_blocks, plan, buffers.contributions)) {
+    bytes += ContributionBytes(plan, buffers.contributions);
+  }
+  return bytes <= question.host_bytes;
 }
 
 }  // namespace
@@ -120,11 +131,11 @@ absl::StatusOr<FoundPlan> FindPlan(const JobPlanQuestion& question) {
   options.groups = static_cast<int>(question.limits.groups);
   options.most_look_ahead = 1;
   options.fused = FusedSlots::kByLayer;
+  options.boundary_tensors = MostTensors(question);
   options.accepts = [&](const StepPlan& round) {
     const Plan plan = PlanOfFullRound(round, micro_batches);
     return MaxRoundMicroBatches(plan) >= micro_batches &&
-           limits.CheckSlots(plan).ok() &&
-           MoreHostBytes(limits, plan, question.present) <= question.host_bytes;
+           limits.CheckSlots(plan).ok() && HasRoom(question, plan);
   };
   ASSIGN_OR_RETURN(
       const SearchResult best,

@@ -50,8 +50,10 @@ struct JobPlanQuestion {
   int rounds = 1;  // of a step
   Updates updates = Updates::kClipped;
   PlanLimitsOptions limits;
-  // More of the arena than this is not to be had, and what the present plan has
-  // comes back only after.
+  // The sums of gradients that the job has room for; what it has between stages
+  // is in limits.buffers.  Every plan goes on with both.
+  ContributionBlocks sum_blocks;
+  // More of the arena than this is not to be had.
   uint64_t host_bytes = 0;
   Plan present;
 };

@@ -40,7 +40,9 @@ JobPlanQuestion Question() {
   limits.buffers.rows = kRows;
   limits.buffers.row_tokens = kRowTokens;
   limits.buffers.hidden_size = limits.model.config.hidden_size;
-  limits.buffers.contributions.devices = kDevices;
+  limits.buffers.layers = kLayers + 1;
+  limits.buffers.boundary_tensors = 100;
+  limits.buffers.contributions.slots_ahead = 3 * kDevices;
   limits.buffers.contributions.units =
       ContributedUnits(limits.model.config, {});
   limits.groups = 4;
@@ -153,25 +155,47 @@ TEST(FindPlanTest, AJobOfOneGroupStaysOneDeviceWide) {
 
 TEST(FindPlanTest, APlanKeepsToHostMemory) {
   JobPlanQuestion question = Question();
-  const PlanLimits limits(question.limits);
+  const ContributionOptions& sums = question.limits.buffers.contributions;
   const auto free = FindPlan(question);
   ASSERT_TRUE(free.ok()) << free.status();
-  question.host_bytes = limits.HostBytes(free->plan) - 1;
+  question.host_bytes = ContributionBytes(free->plan, sums) - 1;
   const auto found = FindPlan(question);
   ASSERT_TRUE(found.ok()) << found.status();
   EXPECT_NE(found->plan, free->plan);
-  EXPECT_LE(limits.HostBytes(found->plan) -
-                (BlocksOf(found->plan, question.limits.buffers.contributions) ==
-                         BlocksOf(question.present,
-                                  question.limits.buffers.contributions)
-                     ? ContributionBytes(found->plan,
-                                         question.limits.buffers.contributions)
-                     : 0),
-            question.host_bytes);
+  EXPECT_LE(ContributionBytes(found->plan, sums), question.host_bytes);
   EXPECT_GE(found->step_ns, free->step_ns);
   question.host_bytes = 1;
   EXPECT_EQ(FindPlan(question).status().code(),
             absl::StatusCode::kResourceExhausted);
+  // As many as there are already.
+  question.sum_blocks = BlocksOf(free->plan, sums);
+  const auto with_them = FindPlan(question);
+  ASSERT_TRUE(with_them.ok()) << with_them.status();
+  EXPECT_EQ(with_them->plan, free->plan);
+}
+
+TEST(FindPlanTest, APlanGoesOnWithWhatIsBetweenStages) {
+  JobPlanQuestion question = Question();
+  RoundBuffersOptions& buffers = question.limits.buffers;
+  const auto free = FindPlan(question);
+  ASSERT_TRUE(free.ok()) << free.status();
+  question.sum_blocks = BlocksOf(free->plan, buffers.contributions);
+  // Its slots are sent less far ahead.
+  const int64_t least = LeastBoundaryTensors(free->plan, RowGradient::kRead);
+  buffers.boundary_tensors = least;
+  question.host_bytes = 0;
+  const auto found = FindPlan(question);
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_LE(LeastBoundaryTensors(found->plan, RowGradient::kRead), least);
+  EXPECT_GE(found->step_ns, free->step_ns);
+  buffers.boundary_tensors = 1;
+  EXPECT_EQ(FindPlan(question).status().code(),
+            absl::StatusCode::kResourceExhausted);
+  // There is room for the rest.
+  question.host_bytes = (least - 1) * BoundaryTensorBytes(buffers);
+  const auto more = FindPlan(question);
+  ASSERT_TRUE(more.ok()) << more.status();
+  EXPECT_LE(LeastBoundaryTensors(more->plan, RowGradient::kRead), least);
 }
 
 TEST(FindPlanTest, APlanKeepsToDeviceMemory) {

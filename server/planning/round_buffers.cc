@@ -9,36 +9,33 @@ namespace {
 
 uint64_t Align(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
 
+uint64_t BlockBytes(const RoundBuffersOptions& options) {
+  return Align(static_cast<uint64_t>(options.rows) * options.row_tokens *
+               options.hidden_size * DTypeBytes(options.dtype));
+}
+
 }  // namespace
+
+uint64_t BoundaryTensorBytes(const RoundBuffersOptions& options) {
+  return static_cast<uint64_t>(options.micro_batches) * BlockBytes(options);
+}
 
 RoundBuffers::Map RoundBuffers::MakeMap(const RoundBuffersOptions& options) {
   Map map;
-  auto add = [](std::map<int, int>& index, int boundary) {
-    index.emplace(boundary, static_cast<int>(index.size()));
-  };
-  add(map.activations, 0);
-  for (const LayerRange& stage : options.plan.forward) {
-    add(map.activations, stage.first);
-  }
-  for (const LayerRange& stage : options.plan.backward) {
-    add(map.activations, stage.first);
-    if (stage.first > 0 || options.input_gradient) {
-      add(map.gradients, stage.first);
-    }
-  }
-  const uint64_t tokens =
-      static_cast<uint64_t>(options.rows) * options.row_tokens;
+  const uint64_t micro_batches =
+      static_cast<uint64_t>(kBufferSets) * options.micro_batches;
+  map.micro_batch_words = 2 * static_cast<uint64_t>(options.layers);
+  map.tokens_offset = (micro_batches * map.micro_batch_words + kBufferSets) *
+                      sizeof(wire::Word);
   map.token_buffers = options.packed ? 3 : 2;
-  map.token_bytes = Align(tokens * sizeof(int32_t));
-  map.activation_bytes =
-      Align(tokens * options.hidden_size * DTypeBytes(options.dtype));
-  const uint64_t buffers = map.activations.size() + map.gradients.size();
-  map.micro_batch_bytes =
-      buffers * (sizeof(wire::Word) + map.activation_bytes) +
-      map.token_buffers * map.token_bytes;
+  map.token_bytes = Align(static_cast<uint64_t>(options.rows) *
+                          options.row_tokens * sizeof(int32_t));
+  map.blocks_offset =
+      map.tokens_offset + micro_batches * map.token_buffers * map.token_bytes;
+  map.block_bytes = BlockBytes(options);
   map.total_bytes =
-      kBufferSets *
-      (options.micro_batches * map.micro_batch_bytes + sizeof(wire::Word));
+      map.blocks_offset + static_cast<uint64_t>(options.boundary_tensors) *
+                              BoundaryTensorBytes(options);
   return map;
 }
 
@@ -47,74 +44,129 @@ uint64_t RoundBuffersBytes(const RoundBuffersOptions& options) {
 }
 
 absl::StatusOr<std::unique_ptr<RoundBuffers>> RoundBuffers::Create(
-    HostArena& arena, const RoundBuffersOptions& options,
-    const RoundBuffers* before) {
-  Map map = MakeMap(options);
-  const uint64_t bytes = map.total_bytes;
-  auto buffers =
-      std::unique_ptr<RoundBuffers>(new RoundBuffers(options, std::move(map)));
-  ASSIGN_OR_RETURN(buffers->range_, ArenaRange::Allocate(arena, bytes));
-  if (before != nullptr && before->contributions_->blocks() ==
-                               BlocksOf(options.plan, options.contributions)) {
-    buffers->contributions_ = before->contributions_;
-    return buffers;
-  }
+    HostArena& arena, const RoundBuffersOptions& options) {
+  auto buffers = std::unique_ptr<RoundBuffers>(new RoundBuffers(options));
+  auto memory = std::make_shared<Memory>();
+  memory->map = MakeMap(options);
+  memory->blocks = options.boundary_tensors * options.micro_batches;
+  ASSIGN_OR_RETURN(memory->range,
+                   ArenaRange::Allocate(arena, memory->map.total_bytes));
+  buffers->memory_ = std::move(memory);
   ASSIGN_OR_RETURN(
       buffers->contributions_,
       ContributionBuffers::Create(arena, options.plan, options.contributions));
   return buffers;
 }
 
-uint64_t RoundBuffers::MicroBatchOffset(int set, int micro_batch) const {
+absl::StatusOr<std::unique_ptr<RoundBuffers>> RoundBuffers::WithPlan(
+    HostArena& arena, const Plan& plan, const RoundBuffers& before) {
+  auto buffers =
+      std::unique_ptr<RoundBuffers>(new RoundBuffers(before.options()));
+  buffers->options_.plan = plan;
+  buffers->memory_ = before.memory_;
+  buffers->more_ = before.more_;
+  buffers->contributions_ = before.contributions_;
+  RETURN_IF_ERROR(buffers->WantTensors(arena));
+  RETURN_IF_ERROR(buffers->WantSums(arena));
+  return buffers;
+}
+
+absl::Status RoundBuffers::AddTensors(HostArena& arena, int64_t tensors) {
+  auto more = std::make_shared<MoreBlocks>();
+  more->blocks = tensors * options_.micro_batches;
+  ASSIGN_OR_RETURN(more->range, ArenaRange::Allocate(
+                                    arena, static_cast<uint64_t>(tensors) *
+                                               BoundaryTensorBytes(options_)));
+  more_.push_back(std::move(more));
+  options_.boundary_tensors += tensors;
+  return absl::OkStatus();
+}
+
+absl::Status RoundBuffers::WantTensors(HostArena& arena) {
+  const int64_t have = options_.boundary_tensors;
+  const int64_t want = BoundaryTensors(options_.plan, options_.row_gradient,
+                                       options_.contributions.slots_ahead);
+  if (want <= have || AddTensors(arena, want - have).ok()) {
+    return absl::OkStatus();
+  }
+  const int64_t least =
+      LeastBoundaryTensors(options_.plan, options_.row_gradient);
+  return least <= have ? absl::OkStatus() : AddTensors(arena, least - have);
+}
+
+absl::Status RoundBuffers::WantSums(HostArena& arena) {
+  const Plan& plan = options_.plan;
+  const ContributionOptions& options = options_.contributions;
+  const ContributionBlocks have = contributions_->blocks();
+  if (have == BlocksOf(plan, options)) return absl::OkStatus();
+  auto sums = ContributionBuffers::Create(arena, plan, options);
+  if (!sums.ok() && Suffice(have, plan, options)) return absl::OkStatus();
+  RETURN_IF_ERROR(sums.status());
+  contributions_ = *std::move(sums);
+  return absl::OkStatus();
+}
+
+uint64_t RoundBuffers::host_bytes() const {
+  uint64_t bytes = memory_->range.bytes();
+  for (const auto& more : more_) bytes += more->range.bytes();
+  return bytes;
+}
+
+uint64_t RoundBuffers::Index(int set, int micro_batch) const {
   ROUNDHOUSE_CHECK(set >= 0 && set < kBufferSets && micro_batch >= 0 &&
                    micro_batch < options_.micro_batches)
       << "set " << set << " micro-batch " << micro_batch;
-  return range_.offset() +
-         (static_cast<uint64_t>(set) * options_.micro_batches + micro_batch) *
-             map_.micro_batch_bytes;
+  return static_cast<uint64_t>(set) * options_.micro_batches + micro_batch;
 }
 
-RoundBuffers::Buffer RoundBuffers::Activation(int set, int boundary,
-                                              int micro_batch) const {
-  const uint64_t start = MicroBatchOffset(set, micro_batch);
-  const int index = map_.activations.at(boundary);
-  const uint64_t words = map_.activations.size() + map_.gradients.size();
-  return {start + words * sizeof(wire::Word) +
-              map_.token_buffers * map_.token_bytes +
-              index * map_.activation_bytes,
-          start + index * sizeof(wire::Word)};
+uint64_t RoundBuffers::Block(int block) const {
+  ROUNDHOUSE_CHECK(block >= 0 && block < block_count())
+      << "block " << block << " of " << block_count();
+  const uint64_t bytes = memory_->map.block_bytes;
+  int64_t index = block;
+  if (index < memory_->blocks) {
+    return memory_->range.offset() + memory_->map.blocks_offset + index * bytes;
+  }
+  index -= memory_->blocks;
+  auto more = more_.begin();
+  for (; index >= (*more)->blocks; ++more) index -= (*more)->blocks;
+  return (*more)->range.offset() + index * bytes;
 }
 
-RoundBuffers::Buffer RoundBuffers::Gradient(int set, int boundary,
-                                            int micro_batch) const {
-  const uint64_t start = MicroBatchOffset(set, micro_batch);
-  const uint64_t index = map_.activations.size() + map_.gradients.at(boundary);
-  const uint64_t words = map_.activations.size() + map_.gradients.size();
-  return {start + words * sizeof(wire::Word) +
-              map_.token_buffers * map_.token_bytes +
-              index * map_.activation_bytes,
-          start + index * sizeof(wire::Word)};
+uint64_t RoundBuffers::Word(int set, BoundaryValue value, int boundary,
+                            int micro_batch) const {
+  ROUNDHOUSE_CHECK(boundary >= 0 && boundary < options_.layers) << boundary;
+  const uint64_t words =
+      Index(set, micro_batch) * memory_->map.micro_batch_words;
+  const int of_value = value == BoundaryValue::kGradient ? options_.layers : 0;
+  return memory_->range.offset() +
+         (words + of_value + boundary) * sizeof(wire::Word);
 }
 
 uint64_t RoundBuffers::GatherWord(int set) const {
   ROUNDHOUSE_CHECK(set >= 0 && set < kBufferSets) << set;
-  return range_.offset() +
-         kBufferSets * options_.micro_batches * map_.micro_batch_bytes +
-         set * sizeof(wire::Word);
+  return memory_->range.offset() + memory_->map.tokens_offset -
+         (kBufferSets - set) * sizeof(wire::Word);
+}
+
+uint64_t RoundBuffers::TokenBuffer(int set, int micro_batch,
+                                   uint64_t buffer) const {
+  return memory_->range.offset() + memory_->map.tokens_offset +
+         (Index(set, micro_batch) * memory_->map.token_buffers + buffer) *
+             memory_->map.token_bytes;
 }
 
 uint64_t RoundBuffers::Tokens(int set, int micro_batch) const {
-  const uint64_t words = map_.activations.size() + map_.gradients.size();
-  return MicroBatchOffset(set, micro_batch) + words * sizeof(wire::Word);
+  return TokenBuffer(set, micro_batch, 0);
 }
 
 uint64_t RoundBuffers::Labels(int set, int micro_batch) const {
-  return Tokens(set, micro_batch) + map_.token_bytes;
+  return TokenBuffer(set, micro_batch, 1);
 }
 
 uint64_t RoundBuffers::Positions(int set, int micro_batch) const {
   ROUNDHOUSE_CHECK(options_.packed);
-  return Labels(set, micro_batch) + map_.token_bytes;
+  return TokenBuffer(set, micro_batch, 2);
 }
 
 }  // namespace roundhouse

@@ -1,23 +1,27 @@
-// The buffers that rounds share: tokens, labels, positions, activations at
-// stage boundaries and their gradients, with a word each, in two sets by the
-// parity of the round (scheduler/dispatch/dispatcher.h).
+// The memory that a job's rounds share: tokens, labels and positions of two
+// rounds, by the parity of the round (scheduler/dispatch/dispatcher.h), and
+// blocks for the activations at boundaries of stages and their gradients, of
+// which the Dispatcher says who has which (scheduler/plan/boundary_tensors.h).
 //
-// A boundary l is the input of layer l.  Which exist follows from the plan:
-// the first layer of every stage.  Buffers are made for the largest micro-batch
-// of the job; smaller ones use their beginning.  Words only rise and start at
-// 0.  The contribution buffers of the same plan come with them.  Runs on the
-// event loop's thread.
+// A boundary l is the input of layer l.  Words are of a set, a boundary and a
+// micro-batch, not of a block: a slot that is sent again must not take the word
+// of the block's next user for its own.  They only rise, and start at 0.  All
+// are made for the largest micro-batch of the job; smaller ones use their
+// beginning.  Nothing of it depends on the plan but the number of blocks and
+// the contribution buffers that come with it: another plan of the job goes on
+// with all of it, and with more blocks where it wants them and there is room.
+// Runs on the event loop's thread.
 #ifndef ROUNDHOUSE_SERVER_PLANNING_ROUND_BUFFERS_H_
 #define ROUNDHOUSE_SERVER_PLANNING_ROUND_BUFFERS_H_
 
 #include <cstdint>
-#include <map>
 #include <memory>
-#include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "base/dtype.h"
 #include "base/wire/layout.h"
+#include "scheduler/plan/boundary_tensors.h"
 #include "scheduler/plan/plan.h"
 #include "server/arena/host_arena.h"
 #include "server/planning/contribution_buffers.h"
@@ -28,43 +32,45 @@ inline constexpr int kBufferSets = 2;
 
 struct RoundBuffersOptions {
   Plan plan;
+  int layers = 1;          // of plans: boundaries are 0 to layers - 1
   int micro_batches = 1;   // of the largest round
   int64_t rows = 1;        // of the largest micro-batch
   int64_t row_tokens = 1;  // of the longest row
   int64_t hidden_size = 1;
   DType dtype = DType::kF32;
+  // Blocks for each of a round's micro-batches (FittingTensors).
+  int64_t boundary_tensors = 1;
   // Whether the gradient of boundary 0 is wanted: the embedding trains.
-  bool input_gradient = true;
+  RowGradient row_gradient = RowGradient::kRead;
   // Rows hold several sequences, and positions say where each begins.
   bool packed = false;
   ContributionOptions contributions;
 };
 
+// Room for one tensor of each of a round's micro-batches.
+uint64_t BoundaryTensorBytes(const RoundBuffersOptions& options);
 // What RoundBuffers::Create takes from the arena, in bytes, without
 // contributions (ContributionBytes).
 uint64_t RoundBuffersBytes(const RoundBuffersOptions& options);
 
 class RoundBuffers {
  public:
-  // In place of `before`, of the same job and another plan, unless it is null:
-  // takes over its contribution buffers where this plan has as many.
   static absl::StatusOr<std::unique_ptr<RoundBuffers>> Create(
-      HostArena& arena, const RoundBuffersOptions& options,
-      const RoundBuffers* before = nullptr);
+      HostArena& arena, const RoundBuffersOptions& options);
+  // For another plan of the same job, whose slots may begin when those of
+  // `before` have ended: with the same memory, more blocks where the plan wants
+  // them, and other contribution buffers where it has other numbers of them.
+  // What there is no room for it does without, if none of its slots needs it.
+  static absl::StatusOr<std::unique_ptr<RoundBuffers>> WithPlan(
+      HostArena& arena, const Plan& plan, const RoundBuffers& before);
 
-  struct Buffer {
-    uint64_t offset = 0;
-    uint64_t word_offset = 0;
-  };
-
-  // REQUIRES: the plan has a stage that begins at `boundary` (checked).
-  Buffer Activation(int set, int boundary, int micro_batch) const;
-  // REQUIRES: a backward or fused stage begins there, and it is wanted
-  // (checked).
-  Buffer Gradient(int set, int boundary, int micro_batch) const;
-  bool HasActivation(int boundary) const {
-    return map_.activations.count(boundary) != 0;
+  // Room for one activation or gradient of a micro-batch.
+  uint64_t Block(int block) const;
+  int64_t block_count() const {
+    return options_.boundary_tensors * options_.micro_batches;
   }
+  uint64_t Word(int set, BoundaryValue value, int boundary,
+                int micro_batch) const;
   // Raised when the round's gather begins.
   uint64_t GatherWord(int set) const;
   // int32, [rows, row_tokens] of the micro-batch.
@@ -77,33 +83,48 @@ class RoundBuffers {
 
   const RoundBuffersOptions& options() const { return options_; }
   // Without contributions.
-  uint64_t host_bytes() const { return range_.bytes(); }
+  uint64_t host_bytes() const;
 
  private:
-  // Where everything lies, relative to the range.
+  // Where everything lies in the range: words of each micro-batch and set,
+  // gather words, tokens, labels and positions of each, blocks.
   struct Map {
-    std::map<int, int> activations;  // boundary -> index
-    std::map<int, int> gradients;
-    uint64_t activation_bytes = 0;  // one buffer
-    uint64_t token_bytes = 0;       // one buffer
-    uint64_t token_buffers = 2;     // tokens, labels, positions where packed
-    uint64_t micro_batch_bytes = 0;
+    uint64_t micro_batch_words = 0;  // of one micro-batch in one set
+    uint64_t tokens_offset = 0;
+    uint64_t token_bytes = 0;    // of one buffer
+    uint64_t token_buffers = 2;  // tokens, labels, positions where packed
+    uint64_t blocks_offset = 0;
+    uint64_t block_bytes = 0;
     uint64_t total_bytes = 0;
+  };
+  struct Memory {
+    Map map;
+    int64_t blocks = 0;
+    ArenaRange range;
+  };
+  // The blocks after all before them.
+  struct MoreBlocks {
+    int64_t blocks = 0;
+    ArenaRange range;
   };
   static Map MakeMap(const RoundBuffersOptions& options);
   friend uint64_t RoundBuffersBytes(const RoundBuffersOptions& options);
 
-  RoundBuffers(const RoundBuffersOptions& options, Map map)
-      : options_(options), map_(std::move(map)) {}
+  explicit RoundBuffers(const RoundBuffersOptions& options)
+      : options_(options) {}
 
-  // The start of a micro-batch's part: words, tokens, labels, positions where
-  // packed, activations, gradients.
-  uint64_t MicroBatchOffset(int set, int micro_batch) const;
+  absl::Status AddTensors(HostArena& arena, int64_t tensors);
+  absl::Status WantTensors(HostArena& arena);
+  absl::Status WantSums(HostArena& arena);
 
-  const RoundBuffersOptions options_;
-  const Map map_;
-  ArenaRange range_;
-  // Shared: those of the next plan may go on with them.
+  // Counting micro-batches of both sets.
+  uint64_t Index(int set, int micro_batch) const;
+  uint64_t TokenBuffer(int set, int micro_batch, uint64_t buffer) const;
+
+  RoundBuffersOptions options_;
+  // Shared with those of other plans.
+  std::shared_ptr<const Memory> memory_;
+  std::vector<std::shared_ptr<const MoreBlocks>> more_;
   std::shared_ptr<const ContributionBuffers> contributions_;
 };
 

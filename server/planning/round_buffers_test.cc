@@ -2,7 +2,6 @@
 
 #include <map>
 #include <set>
-#include <stdexcept>
 
 #include "base/wire/words.h"
 #include "gtest/gtest.h"
@@ -15,13 +14,21 @@ namespace {
 RoundBuffersOptions TestOptions() {
   RoundBuffersOptions options;
   options.plan = {{{0, 1}}, {{2, 3}, {1, 1}, {0, 0}}, true};
+  options.layers = 4;
   options.micro_batches = 3;
   options.rows = 2;
   options.row_tokens = 7;
   options.hidden_size = 5;
   options.dtype = DType::kBF16;
+  options.boundary_tensors = 6;
+  options.contributions.slots_ahead = 3;
   return options;
 }
+
+uint64_t HeaderBytes() {
+  return (*HostArena::Create(1 << 20, 3))->used_bytes();
+}
+uint64_t PagesOf(uint64_t bytes) { return (bytes + 4095) / 4096 * 4096; }
 
 class Ranges {
  public:
@@ -47,81 +54,53 @@ class Ranges {
 };
 
 TEST(RoundBuffersTest, NoTwoBuffersShareAByte) {
-  const RoundBuffersOptions options = TestOptions();
-  auto arena = *HostArena::Create(1 << 20, 3);
-  auto buffers = *RoundBuffers::Create(*arena, options);
-  const uint64_t ids = 2 * 7 * 4;
-  const uint64_t activation = 2 * 7 * 5 * 2;
-  Ranges ranges;
-  for (int set = 0; set < kBufferSets; ++set) {
-    ranges.Add(buffers->GatherWord(set), sizeof(wire::Word));
-    for (int i = 0; i < options.micro_batches; ++i) {
-      ranges.Add(buffers->Tokens(set, i), ids);
-      ranges.Add(buffers->Labels(set, i), ids);
-      for (int boundary : {0, 1, 2}) {
-        const auto forward = buffers->Activation(set, boundary, i);
-        ranges.Add(forward.offset, activation);
-        ranges.Add(forward.word_offset, sizeof(wire::Word));
-        const auto backward = buffers->Gradient(set, boundary, i);
-        ranges.Add(backward.offset, activation);
-        ranges.Add(backward.word_offset, sizeof(wire::Word));
+  for (const bool packed : {false, true}) {
+    RoundBuffersOptions options = TestOptions();
+    options.packed = packed;
+    auto arena = *HostArena::Create(1 << 20, 3);
+    auto buffers = *RoundBuffers::Create(*arena, options);
+    const uint64_t ids = 2 * 7 * 4;
+    Ranges ranges;
+    for (int set = 0; set < kBufferSets; ++set) {
+      ranges.Add(buffers->GatherWord(set), sizeof(wire::Word));
+      for (int i = 0; i < options.micro_batches; ++i) {
+        ranges.Add(buffers->Tokens(set, i), ids);
+        ranges.Add(buffers->Labels(set, i), ids);
+        if (packed) ranges.Add(buffers->Positions(set, i), ids);
+        for (int boundary = 0; boundary < 4; ++boundary) {
+          for (const BoundaryValue value :
+               {BoundaryValue::kActivation, BoundaryValue::kGradient}) {
+            ranges.Add(buffers->Word(set, value, boundary, i),
+                       sizeof(wire::Word));
+          }
+        }
       }
     }
-  }
-  EXPECT_EQ(buffers->host_bytes(), RoundBuffersBytes(options));
-  EXPECT_LE(ranges.end() - ranges.first(), buffers->host_bytes());
-  EXPECT_EQ(arena->used_bytes() % 4096, 0u);
-}
-
-TEST(RoundBuffersTest, PackedRowsHavePositionsOfTheirOwn) {
-  RoundBuffersOptions options = TestOptions();
-  options.packed = true;
-  auto arena = *HostArena::Create(1 << 20, 3);
-  auto buffers = *RoundBuffers::Create(*arena, options);
-  Ranges ranges;
-  for (int set = 0; set < kBufferSets; ++set) {
-    for (int i = 0; i < options.micro_batches; ++i) {
-      ranges.Add(buffers->Tokens(set, i), 56);
-      ranges.Add(buffers->Labels(set, i), 56);
-      ranges.Add(buffers->Positions(set, i), 56);
-      ranges.Add(buffers->Activation(set, 0, i).offset, 140);
-      ranges.Add(buffers->Gradient(set, 0, i).offset, 140);
+    EXPECT_EQ(buffers->block_count(), 6 * 3);
+    for (int block = 0; block < buffers->block_count(); ++block) {
+      ranges.Add(buffers->Block(block), 2 * 7 * 5 * 2);
     }
-  }
-  EXPECT_GT(RoundBuffersBytes(options), RoundBuffersBytes(TestOptions()));
-  EXPECT_LE(ranges.end() - ranges.first(), buffers->host_bytes());
-  auto plain = *RoundBuffers::Create(*arena, TestOptions());
-  EXPECT_DEATH(plain->Positions(0, 0), "packed");
-}
-
-TEST(RoundBuffersTest, AFrozenEmbeddingHasNoGradient) {
-  RoundBuffersOptions options = TestOptions();
-  options.input_gradient = false;
-  auto arena = *HostArena::Create(1 << 20, 3);
-  auto buffers = *RoundBuffers::Create(*arena, options);
-  EXPECT_NE(buffers->Gradient(0, 1, 0).offset, 0u);
-  EXPECT_THROW(buffers->Gradient(0, 0, 0), std::out_of_range);
-  EXPECT_LT(RoundBuffersBytes(options), RoundBuffersBytes(TestOptions()));
-}
-
-TEST(RoundBuffersTest, BoundariesAreTheStartsOfStages) {
-  auto arena = *HostArena::Create(1 << 20, 3);
-  auto buffers = *RoundBuffers::Create(*arena, TestOptions());
-  for (int boundary = 0; boundary <= 4; ++boundary) {
-    EXPECT_EQ(buffers->HasActivation(boundary), boundary <= 2) << boundary;
+    EXPECT_EQ(buffers->host_bytes(), RoundBuffersBytes(options));
+    EXPECT_LE(ranges.end() - ranges.first(), buffers->host_bytes());
+    EXPECT_EQ(arena->used_bytes() % 4096, 0u);
+    if (packed) continue;
+    EXPECT_DEATH(buffers->Positions(0, 0), "packed");
   }
 }
 
 TEST(RoundBuffersTest, WordsStartAtZeroAlsoInUsedMemory) {
   auto arena = *HostArena::Create(1 << 20, 3);
+  const auto word = [](const RoundBuffers& buffers) {
+    return buffers.Word(1, BoundaryValue::kGradient, 2, 2);
+  };
   uint64_t offset = 0;
   {
     auto buffers = *RoundBuffers::Create(*arena, TestOptions());
-    offset = buffers->Gradient(1, 2, 2).word_offset;
+    offset = word(*buffers);
     wire::Raise(arena->arena().WordAt(offset), 99, arena->arena().doorbells());
   }
   auto buffers = *RoundBuffers::Create(*arena, TestOptions());
-  ASSERT_EQ(buffers->Gradient(1, 2, 2).word_offset, offset);
+  ASSERT_EQ(word(*buffers), offset);
   EXPECT_EQ(arena->arena().WordAt(offset).value.load(), 0u);
 }
 
@@ -132,23 +111,77 @@ TEST(RoundBuffersTest, AMicroBatchBeyondTheRoundIsABug) {
   EXPECT_DEATH(buffers->Tokens(2, 0), "set 2");
 }
 
-// Then nothing of their size is made anew.
-TEST(RoundBuffersTest, APlanWithAsManyBlocksTakesThemOver) {
+TEST(RoundBuffersTest, AnotherPlanGoesOnWithTheSameMemory) {
   auto arena = *HostArena::Create(1 << 20, 3);
   RoundBuffersOptions options = TestOptions();
   options.contributions.units = {{1, 0, false, 1024}, {2, 1, false, 1024}};
   auto first = *RoundBuffers::Create(*arena, options);
   EXPECT_EQ(first->contributions().host_bytes(), 12288u);
   EXPECT_DEATH(first->contributions().Buffer(2, 3), "block 3");
-  options.plan = {{}, {{0, 3}}, true};
-  auto second = *RoundBuffers::Create(*arena, options, first.get());
+  const uint64_t used = arena->used_bytes();
+  Plan plan = {{}, {{0, 3}}, true};
+  auto second = *RoundBuffers::WithPlan(*arena, plan, *first);
   EXPECT_EQ(&second->contributions(), &first->contributions());
+  EXPECT_EQ(second->Block(0), first->Block(0));
+  EXPECT_EQ(second->block_count(), first->block_count());
+  EXPECT_EQ(arena->used_bytes(), used);
   first.reset();
   EXPECT_EQ(second->contributions().Buffer(2, 1).bytes, 4096u);
-  options.plan.split = {{1, 1}};
-  auto third = *RoundBuffers::Create(*arena, options, second.get());
+  // Two sums of each layer.
+  plan.split = {{1, 1}};
+  auto third = *RoundBuffers::WithPlan(*arena, plan, *second);
   EXPECT_NE(&third->contributions(), &second->contributions());
   EXPECT_EQ(third->contributions().host_bytes(), 24576u);
+  EXPECT_EQ(third->Block(0), second->Block(0));
+}
+
+// A job that fills host memory can leave its first plan.
+TEST(RoundBuffersTest, WithoutRoomTheOldBuffersServeWhereTheySuffice) {
+  RoundBuffersOptions options = TestOptions();
+  options.contributions.units = {{1, 0, false, 1024}, {2, 1, false, 1024}};
+  options.plan = {{}, {{0, 3}}, true};
+  options.plan.split = {{1, 1}};
+  options.boundary_tensors = 4;
+  auto arena = *HostArena::Create(
+      HeaderBytes() + PagesOf(RoundBuffersBytes(options)) + PagesOf(24576), 3);
+  auto first = *RoundBuffers::Create(*arena, options);
+  ASSERT_EQ(arena->free_bytes(), 0u);
+  auto second = *RoundBuffers::WithPlan(*arena, TestOptions().plan, *first);
+  EXPECT_EQ(&second->contributions(), &first->contributions());
+  EXPECT_EQ(second->block_count(), 12);
+  Plan wide = options.plan;
+  wide.split = {{1, 1, 1, 1}};
+  EXPECT_EQ(RoundBuffers::WithPlan(*arena, wide, *first).status().code(),
+            absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(
+      RoundBuffers::WithPlan(*arena, BlockByBlock(3), *first).status().code(),
+      absl::StatusCode::kResourceExhausted);
+}
+
+TEST(RoundBuffersTest, APlanThatWantsMoreBlocksHasThemBesideTheOthers) {
+  auto arena = *HostArena::Create(1 << 20, 3);
+  RoundBuffersOptions options = TestOptions();
+  options.plan = {{}, {{0, 3}}, true};
+  options.boundary_tensors = 2;
+  auto first = *RoundBuffers::Create(*arena, options);
+  EXPECT_EQ(first->block_count(), 6);
+  auto second = *RoundBuffers::WithPlan(*arena, BlockByBlock(3), *first);
+  const int64_t wanted = BoundaryTensors(BlockByBlock(3), RowGradient::kRead,
+                                         options.contributions.slots_ahead);
+  EXPECT_EQ(second->block_count(), 3 * wanted);
+  EXPECT_EQ(second->host_bytes() - first->host_bytes(),
+            (wanted - 2) * BoundaryTensorBytes(options));
+  Ranges ranges;
+  for (int block = 0; block < second->block_count(); ++block) {
+    if (block < 6) {
+      EXPECT_EQ(second->Block(block), first->Block(block));
+    }
+    ranges.Add(second->Block(block), 2 * 7 * 5 * 2);
+  }
+  EXPECT_DEATH(second->Block(static_cast<int>(second->block_count())), "block");
+  // Back again it keeps them.
+  auto third = *RoundBuffers::WithPlan(*arena, options.plan, *second);
+  EXPECT_EQ(third->block_count(), second->block_count());
 }
 
 TEST(RoundBuffersTest, TooLittleMemoryTakesNothing) {

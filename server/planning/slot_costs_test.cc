@@ -100,6 +100,7 @@ StepSpec Spec(const std::vector<MicroBatchCost>& costs) {
   spec.groups = 8;
   spec.round_micro_batches = {16};
   spec.blocks = BlocksOf(plan, 1, 3 * 8);
+  spec.boundary_blocks = 16 * BoundaryTensors(plan, RowGradient::kRead, 3 * 8);
   spec.layer_costs = costs;
   return spec;
 }

@@ -113,6 +113,7 @@ JobPlanQuestion PlanAdviser::QuestionOfNow(
   // The rest is for other jobs, and for this one's saves.
   const uint64_t gap = around_.memory.arena().largest_gap_bytes();
   question.host_bytes = (gap - std::min(gap, around_.memory.table_bytes())) / 2;
+  question.sum_blocks = around_.memory.buffers().contributions().blocks();
   question.present = around_.memory.plan();
   return question;
 }
@@ -140,11 +141,9 @@ void PlanAdviser::Search(const std::vector<double>& speeds) {
 
 // Steps go on while its buffers' memory comes.
 void PlanAdviser::OnFound(const FoundPlan& plan) {
-  const RoundBuffers& before = around_.memory.buffers();
-  RoundBuffersOptions options = before.options();
-  options.plan = plan.plan;
   absl::StatusOr<std::unique_ptr<RoundBuffers>> buffers =
-      RoundBuffers::Create(around_.memory.arena(), options, &before);
+      RoundBuffers::WithPlan(around_.memory.arena(), plan.plan,
+                             around_.memory.buffers());
   if (!buffers.ok()) return;  // the old plan goes on: it has its memory
   coming_ = *std::move(buffers);
   searching_ = true;

@@ -143,7 +143,8 @@ TEST_F(AdapterRunnerTest, AJobThatNeedsItsBytesDropsTheBase) {
       "job.yaml");
   const ResolvedSpec full = ResolvedSpec::Resolve(*spec, kDevices);
   const auto plan = InitialPlan(full, TestModel(false), kDevices, {1 << 30});
-  const HostNeed need = NeedOf(full, TestModel(false), *plan, 3, 1);
+  const HostNeed need =
+      NeedOf(full, TestModel(false), *plan, 3, {1, uint64_t{1} << 30});
   NewArena(need.total() + BaseBytes() / 2);
   on_end_ = [this] { free_bytes_ = arena_->used_bytes(); };
   Run("max_steps: 1");

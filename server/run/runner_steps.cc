@@ -89,6 +89,7 @@ void JobRunner::Begin(StepEntry entry) {
         static_cast<int>(round.micro_batches.size()));
   }
   step.blocks = memory_.buffers().contributions().blocks();
+  step.boundary_blocks = memory_.buffers().block_count();
   step.layer_costs = adviser_->LayerCosts();
   const uint64_t number = book_.Enter(std::move(entry));
   HoldForNextSave();

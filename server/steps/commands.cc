@@ -120,6 +120,7 @@ uint32_t FirstStepIndex(const StepData& step, int round) {
   return static_cast<uint32_t>(before);
 }
 
+// REQUIRES: one of the action's.
 void AddMicroBatch(const RunSlotAction& action, const StepData& step, int i,
                    const RoundBuffers& buffers, wire::RunSlot& slot) {
   const RoundData& round = step.rounds[action.place.round];
@@ -136,70 +137,62 @@ void AddMicroBatch(const RunSlotAction& action, const StepData& step, int i,
   if (buffers.options().packed) {
     micro_batch.positions = {buffers.Positions(set, i), IdBytes(data)};
   }
-  const auto input = buffers.Activation(set, action.layers.first, i);
-  micro_batch.input = {input.offset, bytes};
-  micro_batch.input_ready = {input.word_offset, round.pass};
+  const size_t position = slot.micro_batches.size();
+  const int boundary = action.layers.first;
+  micro_batch.input = {buffers.Block(action.boundaries.inputs.at(position)),
+                       bytes};
+  micro_batch.input_ready = {
+      buffers.Word(set, BoundaryValue::kActivation, boundary, i), round.pass};
   if (action.kind == SlotKind::kFused || action.kind == SlotKind::kEvaluate) {
     micro_batch.labels = {buffers.Labels(set, i), IdBytes(data)};
   }
   if (action.kind == SlotKind::kBackward) {
-    const auto gradient = buffers.Gradient(set, action.layers.last + 1, i);
-    micro_batch.gradient = {gradient.offset, bytes};
-    micro_batch.gradient_ready = {gradient.word_offset, round.pass};
+    const int given = action.layers.last + 1;
+    micro_batch.gradient = {
+        buffers.Block(action.boundaries.gradients.at(position)), bytes};
+    micro_batch.gradient_ready = {
+        buffers.Word(set, BoundaryValue::kGradient, given, i), round.pass};
   }
   slot.micro_batches.push_back(micro_batch);
 }
 
+// What the slot writes of the micro-batch that AddMicroBatch added last.
 void AddOutputs(const RunSlotAction& action, const StepData& step, int i,
-                const TrainingState& state, const RoundBuffers& buffers,
-                wire::RunSlot& slot) {
+                const RoundBuffers& buffers, wire::RunSlot& slot) {
   const RoundData& round = step.rounds[action.place.round];
-  const int set = action.place.buffer_set;
+  const size_t position = slot.micro_batches.size() - 1;
   const uint64_t bytes = ActivationBytes(round.micro_batches[i], buffers);
-  const int64_t position = i - action.micro_batches.begin;  // in the slot
-  auto add = [&](int boundary, wire::OutputKind kind) {
-    const auto buffer = kind == wire::OutputKind::kGradient
-                            ? buffers.Gradient(set, boundary, i)
-                            : buffers.Activation(set, boundary, i);
-    slot.outputs.push_back({static_cast<uint32_t>(position),
-                            static_cast<uint32_t>(boundary),
-                            kind,
-                            0,
-                            {buffer.offset, bytes},
-                            {buffer.word_offset, round.pass}});
-  };
-  if (ComputesGradients(action.kind)) {
-    // The first stage's is of embedding rows: nobody reads it when those are
-    // frozen.
-    const int first = action.layers.first;
-    if (first > 0 || state.trainable(0))
-      add(first, wire::OutputKind::kGradient);
-  } else if (action.kind == SlotKind::kForward) {
-    // Besides its own end, the inputs of backward stages that begin inside.
-    for (int b = action.layers.first + 1; b <= action.layers.last; ++b) {
-      if (step.train && buffers.HasActivation(b))
-        add(b, wire::OutputKind::kActivation);
-    }
-    add(action.layers.last + 1, wire::OutputKind::kActivation);
+  for (const SlotBoundaries::Output& output : action.boundaries.outputs) {
+    const bool gradient = output.value == BoundaryValue::kGradient;
+    slot.outputs.push_back(
+        {static_cast<uint32_t>(position),
+         static_cast<uint32_t>(output.boundary),
+         gradient ? wire::OutputKind::kGradient : wire::OutputKind::kActivation,
+         0,
+         {buffers.Block(output.blocks.at(position)), bytes},
+         {buffers.Word(action.place.buffer_set, output.value, output.boundary,
+                       i),
+          round.pass}});
   }
 }
 
 void AddHostMicroBatches(const RunHostOpAction& action, const RoundData& round,
                          const RoundBuffers& buffers, wire::HostOp& op) {
-  const bool gather = action.kind == HostOpKind::kGather;
+  const BoundaryValue value = action.kind == HostOpKind::kGather
+                                  ? BoundaryValue::kActivation
+                                  : BoundaryValue::kGradient;
   const int set = action.buffer_set;
   for (size_t i = 0; i < round.micro_batches.size(); ++i) {
     const MicroBatch& data = round.micro_batches[i];
     const int index = static_cast<int>(i);
-    const auto buffer = gather ? buffers.Activation(set, 0, index)
-                               : buffers.Gradient(set, 0, index);
     wire::HostMicroBatch micro_batch;
     micro_batch.group = round.groups[i];
     micro_batch.rows = static_cast<uint32_t>(data.rows.size());
     micro_batch.row_tokens = static_cast<uint32_t>(data.row_tokens);
     micro_batch.tokens = {buffers.Tokens(set, index), IdBytes(data)};
-    micro_batch.data = {buffer.offset, ActivationBytes(data, buffers)};
-    micro_batch.word = {buffer.word_offset, round.pass};
+    micro_batch.data = {buffers.Block(action.row_blocks.at(i)),
+                        ActivationBytes(data, buffers)};
+    micro_batch.word = {buffers.Word(set, value, 0, index), round.pass};
     op.micro_batches.push_back(micro_batch);
   }
 }
@@ -323,7 +316,7 @@ wire::RunSlot SlotCommand(const RunSlotAction& action, const StepData& step,
        ++i) {
     const int index = static_cast<int>(i);
     AddMicroBatch(action, step, index, buffers, slot);
-    AddOutputs(action, step, index, state, buffers, slot);
+    AddOutputs(action, step, index, buffers, slot);
   }
   return slot;
 }

@@ -12,6 +12,7 @@
 
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "server/testing/test_boundaries.h"
 #include "server/testing/test_model.h"
 
 namespace roundhouse {
@@ -40,17 +41,22 @@ class CommandsTest : public testing::TestWithParam<Trained> {
     state_ = MakeTestState(*arena_, state);
     RoundBuffersOptions options;
     options.plan = TestPlan();
+    options.layers = 4;
     if (GetParam().wide) options.plan.split = {{1, 1}, {1, 1}, {2}, {1, 1}};
     options.micro_batches = 3;
     options.rows = 2;
     options.row_tokens = 4;
     options.hidden_size = 24;
-    options.input_gradient = !GetParam().adapters;
+    options.row_gradient =
+        GetParam().adapters ? RowGradient::kUnread : RowGradient::kRead;
+    options.boundary_tensors = 12;
     options.packed = true;
     options.contributions.units = ContributedUnits(state.model, state.adapter);
-    options.contributions.devices = 10;  // blocks for all sums of a round
+    options.contributions.slots_ahead = 30;  // blocks for all of a round
     if (GetParam().rounded) options.contributions.dtype = DType::kBF16;
     buffers_ = *RoundBuffers::Create(*arena_, options);
+    boundaries_ = TestRound(options.plan, options.row_gradient,
+                            options.micro_batches, pool_);
     step_.step = 5;
     step_.target_tokens = 10;
     step_.version = kVersion;
@@ -73,7 +79,13 @@ class CommandsTest : public testing::TestWithParam<Trained> {
     action.layers = layers;
     action.micro_batches = micro_batches;
     action.blocks = SlotBlocks(action);
+    action.boundaries = Boundaries(action);
     return SlotCommand(action, step_, *state_, *buffers_);
+  }
+  SlotBoundaries Boundaries(const RunSlotAction& action) const {
+    return boundaries_.OfSlot(
+        TestSlot(buffers_->options().plan, action.kind, action.layers),
+        action.micro_batches);
   }
   // Each sum of a round has one of its own.
   std::vector<int> UnitBlocks(int layer) const {
@@ -124,6 +136,8 @@ class CommandsTest : public testing::TestWithParam<Trained> {
     action.buffer_set = 1;
     action.last_round = true;
     action.rows = kind == HostOpKind::kReduce && unit == 0;
+    if (kind == HostOpKind::kGather) action.row_blocks = boundaries_.OfRows();
+    if (action.rows) action.row_blocks = boundaries_.OfRowGradient();
     if (kind == HostOpKind::kReduce && (unit > 0 || GetParam().tied)) {
       action.blocks = UnitBlocks(unit == 0 ? 3 : unit - 1);
     }
@@ -148,6 +162,8 @@ class CommandsTest : public testing::TestWithParam<Trained> {
   std::unique_ptr<HostArena> arena_;
   std::unique_ptr<TrainingState> state_;
   std::unique_ptr<RoundBuffers> buffers_;
+  BoundaryPool pool_;
+  RoundBoundaries boundaries_;
   StepData step_;
 };
 
@@ -196,6 +212,7 @@ TEST_P(CommandsTest, SumsGoIntoTheBlocksThatTheActionNames) {
   action.kind = SlotKind::kBackward;
   action.layers = {1, 1};
   action.micro_batches = {0, 3};
+  action.boundaries = Boundaries(action);
   std::set<uint64_t> offsets;
   for (const int block : {0, 1, 2}) {
     action.blocks = {block};
@@ -225,6 +242,7 @@ TEST_P(CommandsTest, MicroBatchesAreCountedOverTheRoundsOfAStep) {
     action.kind = kind;
     action.layers = layers;
     action.blocks = SlotBlocks(action);
+    action.boundaries = Boundaries(action);
     const wire::RunSlot slot = SlotCommand(action, step_, *state_, *buffers_);
     ASSERT_EQ(slot.micro_batches.size(), 2u);
     for (uint32_t i = 0; i < 2; ++i) {
@@ -341,6 +359,7 @@ TEST_P(CommandsTest, SumsThatAnEarlierAttemptLeftAreNotWrittenAgain) {
   action.layers = {2, 3};
   action.micro_batches = {0, 3};
   action.blocks = SlotBlocks(action);
+  action.boundaries = Boundaries(action);
   const auto sums_of = [&] {
     std::map<uint32_t, std::set<uint64_t>> sums;
     for (const wire::SlotContribution& sum :
@@ -536,6 +555,9 @@ TEST_P(CommandsTest, SlotsReadTheVersionThatTheLastUpdateRaised) {
 
 TEST_P(CommandsTest, AnEvaluationComputesNoGradient) {
   step_.train = false;
+  BoundaryPool pool;
+  boundaries_ = TestRound(buffers_->options().plan, RowGradient::kUnread, 3,
+                          pool, RoundKind::kEvaluate);
   const wire::RunSlot forward = Slot(SlotKind::kForward, {0, 1});
   EXPECT_EQ(forward.mode, wire::StepMode::kEvaluate);
   // Only what the evaluating slot reads: no inputs of backward stages.
@@ -555,8 +577,8 @@ TEST_P(CommandsTest, TheBuffersOfTheTwoSetsAreApart) {
   const wire::RunSlot other = Slot(SlotKind::kFused, {2, 3}, 0);
   const wire::RunSlot slot = Slot(SlotKind::kFused, {2, 3});
   for (size_t i = 0; i < 3; ++i) {
-    EXPECT_NE(slot.micro_batches[i].input.offset,
-              other.micro_batches[i].input.offset);
+    EXPECT_NE(slot.micro_batches[i].input_ready.offset,
+              other.micro_batches[i].input_ready.offset);
     EXPECT_NE(slot.outputs[i].raise.offset, other.outputs[i].raise.offset);
     EXPECT_NE(slot.micro_batches[i].labels.offset,
               other.micro_batches[i].labels.offset);

@@ -73,6 +73,7 @@ class StepBookTest : public JobPartsTest, private StepBook::Owner {
           static_cast<int>(round.micro_batches.size()));
     }
     spec.blocks = memory_->buffers().contributions().blocks();
+    spec.boundary_blocks = memory_->buffers().block_count();
     const uint64_t number = book_->Enter(std::move(entry));
     book_->HoldForNextSave();
     book_->Begin(number, spec);

@@ -11,6 +11,7 @@
 #include "scheduler/plan/step_plan.h"
 #include "server/planning/plan_limits.h"
 #include "server/steps/commands.h"
+#include "server/testing/test_boundaries.h"
 #include "server/testing/test_model.h"
 #include "worker/board/job_tables.h"
 #include "worker/board/slot_plan.h"
@@ -44,7 +45,7 @@ class SlotMemory {
     buffers.rows = kRows;
     buffers.row_tokens = kRowTokens;
     buffers.hidden_size = state.model.hidden_size;
-    buffers.input_gradient = !adapters;
+    buffers.row_gradient = adapters ? RowGradient::kUnread : RowGradient::kRead;
     buffers.packed = packed;
     buffers.dtype = state.dtype;
     buffers.contributions.dtype = state.dtype;
@@ -60,8 +61,13 @@ class SlotMemory {
   uint64_t Counted(const Plan& plan, int micro_batches) const {
     RoundBuffersOptions options = limits_.buffers;
     options.plan = plan;
+    options.layers = kLayers + 1;
+    options.boundary_tensors = 100;  // enough
     const auto buffers = RoundBuffers::Create(*arena_, options);
     EXPECT_TRUE(buffers.ok()) << buffers.status();
+    BoundaryPool pool;
+    const RoundBoundaries boundaries =
+        TestRound(plan, options.row_gradient, micro_batches, pool);
     const StepData step = Step(micro_batches);
     const auto tables =
         worker::ReadJobTables(arena_->arena(), state_->layout_offset());
@@ -75,6 +81,7 @@ class SlotMemory {
       action.layers = part.layers;
       action.micro_batches = part.micro_batches;
       action.blocks = BlocksOfPart(part);
+      action.boundaries = boundaries.OfSlot(part.slot, part.micro_batches);
       wire::RunSlot command = SlotCommand(action, step, *state_, **buffers);
       const bool holds = limits_.device.holds_sums &&
                          !limits_.model.adapter.present() && part.backward();

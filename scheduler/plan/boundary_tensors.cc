@@ -1,0 +1,160 @@
+#include "scheduler/plan/boundary_tensors.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace roundhouse {
+namespace {
+
+class MapMaker {
+ public:
+  MapMaker(const Plan& plan, RoundKind round, RowGradient rows)
+      : plan_(plan), round_(round), rows_(rows) {}
+
+  BoundaryMap Make() && {
+    Add(BoundaryValue::kActivation, 0, kRowsSlot);
+    for (const LayerRange& stage : plan_.forward) AddForward(stage);
+    for (const LayerRange& stage : plan_.backward) {
+      AddBackward(stage);
+      if (round_ == RoundKind::kEvaluate) break;  // after the fused one
+    }
+    return std::move(map_);
+  }
+
+ private:
+  int Add(BoundaryValue value, int boundary, int writer) {
+    map_.tensors.push_back({value, boundary, writer});
+    return static_cast<int>(map_.tensors.size()) - 1;
+  }
+
+  int slot() const { return static_cast<int>(map_.slots.size()); }
+
+  int Read(int tensor) {
+    ++map_.tensors[tensor].readers;
+    map_.tensors[tensor].last_reader = slot();
+    return tensor;
+  }
+
+  // The input of the layer, which was written last.
+  int Input(int layer) const {
+    for (int i = static_cast<int>(map_.tensors.size()) - 1;; --i) {
+      const BoundaryTensor& tensor = map_.tensors[i];
+      if (tensor.value == BoundaryValue::kActivation &&
+          tensor.boundary == layer) {
+        return i;
+      }
+    }
+  }
+
+  bool BackwardBegins(int layer) const {
+    return std::any_of(
+        plan_.backward.begin(), plan_.backward.end(),
+        [layer](const LayerRange& stage) { return stage.first == layer; });
+  }
+
+  void AddForward(const LayerRange& stage) {
+    BoundaryMap::SlotTensors tensors;
+    tensors.input = Read(Input(stage.first));
+    const auto write = [&](int boundary) {
+      tensors.outputs.push_back(
+          Add(BoundaryValue::kActivation, boundary, slot()));
+    };
+    // Beside its own end, the inputs of backward stages that begin inside.
+    for (int b = stage.first + 1; b <= stage.last; ++b) {
+      if (round_ == RoundKind::kTrain && BackwardBegins(b)) write(b);
+    }
+    write(stage.last + 1);
+    map_.slots.push_back(std::move(tensors));
+  }
+
+  void AddBackward(const LayerRange& stage) {
+    BoundaryMap::SlotTensors tensors;
+    tensors.input = Read(Input(stage.first));
+    if (given_.has_value()) tensors.gradient = Read(*given_);
+    given_.reset();
+    const bool read = stage.first > 0 || rows_ == RowGradient::kRead;
+    if (round_ == RoundKind::kTrain && read) {
+      given_ = Add(BoundaryValue::kGradient, stage.first, slot());
+      tensors.outputs.push_back(*given_);
+    }
+    map_.slots.push_back(std::move(tensors));
+    if (stage.first > 0 || !given_.has_value()) return;
+    map_.row_gradient = Read(*given_);
+  }
+
+  const Plan& plan_;
+  const RoundKind round_;
+  const RowGradient rows_;
+  BoundaryMap map_;
+  std::optional<int> given_;  // by the backward slot before
+};
+
+// Per slot: blocks that it takes, and those that are taken before it when all
+// slots before it have committed.
+struct SlotBlocks {
+  int64_t taken = 0;
+  int64_t held = 0;
+};
+
+std::vector<SlotBlocks> BlocksOfSlots(const BoundaryMap& map) {
+  std::vector<SlotBlocks> slots(map.slots.size());
+  for (const BoundaryTensor& tensor : map.tensors) {
+    ++slots[std::max(tensor.writer, 0)].taken;
+    for (int slot = tensor.writer + 1;
+         slot <= tensor.last_reader && slot < static_cast<int>(slots.size());
+         ++slot) {
+      // The rows are taken with the first slot.
+      if (slot > 0) ++slots[slot].held;
+    }
+  }
+  return slots;
+}
+
+}  // namespace
+
+BoundaryMap MapOf(const Plan& plan, RoundKind round, RowGradient rows) {
+  return MapMaker(plan, round, rows).Make();
+}
+
+int64_t LeastBoundaryTensors(const Plan& plan, RowGradient rows) {
+  int64_t least = 0;
+  for (const SlotBlocks& slot :
+       BlocksOfSlots(MapOf(plan, RoundKind::kTrain, rows))) {
+    least = std::max(least, slot.held + slot.taken);
+  }
+  return least;
+}
+
+int64_t BoundaryTensors(const Plan& plan, RowGradient rows, int most_sent) {
+  const BoundaryMap map = MapOf(plan, RoundKind::kTrain, rows);
+  const std::vector<SlotBlocks> slots = BlocksOfSlots(map);
+  const size_t count = slots.size();
+  const auto width = [&](size_t slot) {
+    return plan.split.empty() ? size_t{1} : plan.split[slot % count].size();
+  };
+  int64_t most = 0;
+  size_t end = 0;  // of the window that begins at `first`
+  size_t parts = 0;
+  int64_t taken = 0;
+  for (size_t first = 0; first < count; ++first) {
+    // Two rounds run at a time.
+    while (parts < static_cast<size_t>(most_sent) && end < 2 * count) {
+      parts += width(end);
+      taken += slots[end++ % count].taken;
+    }
+    most = std::max(most, slots[first].held + taken);
+    parts -= width(first);
+    taken -= slots[first].taken;
+  }
+  const auto both = static_cast<int64_t>(2 * map.tensors.size());
+  return std::min(both, most + (map.row_gradient.has_value() ? 1 : 0));
+}
+
+int64_t FittingTensors(int64_t room, const Plan& plan, RowGradient rows,
+                       int most_sent) {
+  const int64_t most = BoundaryTensors(plan, rows, most_sent);
+  if (room >= most) return most;
+  return std::max(room, BoundaryTensors(plan, rows, kLeastSlotsAhead));
+}
+
+}  // namespace roundhouse

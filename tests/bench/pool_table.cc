@@ -1,0 +1,96 @@
+// pool_table: what steps lose, in virtual time, where a job has fewer blocks
+// for the activations and gradients between its stages than three slots a
+// device need.
+//
+//   bazel run //tests/bench:pool_table
+//
+// GiB of a round of 16 micro-batches on eight devices; docs/design/memory.md
+// explains the columns.
+
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_format.h"
+#include "base/status.h"
+#include "scheduler/plan/boundary_tensors.h"
+#include "scheduler/plan/model_costs.h"
+#include "scheduler/search/step_search.h"
+#include "scheduler/simulate/dispatcher_feed.h"
+
+namespace roundhouse::bench {
+namespace {
+
+// Where `bazel run` starts the program.
+constexpr char kInputs[] = "scheduler/testdata/bubble_inputs.csv";
+constexpr int kDevices = 8;
+constexpr int kMicroBatches = 16;
+// Three slots a device, two, one, and the running one with the next.
+constexpr int kSlotsAhead[] = {24, 16, 8, kLeastSlotsAhead};
+
+// For all of a round's micro-batches.
+double GiB(int64_t tensors, const ModelCosts& costs) {
+  return static_cast<double>(tensors * kMicroBatches * costs.element_bytes *
+                             costs.tokens * costs.hidden) /
+         (1 << 30);
+}
+
+absl::Status PrintRow(const ModelCosts& costs, const Machine& machine) {
+  SearchOptions options;
+  options.updates = Updates::kClipped;
+  ASSIGN_OR_RETURN(const SearchResult best,
+                   SearchStepPlan(costs, machine, kMicroBatches, options));
+  const Plan plan = PlanOfFullRound(best.plan, kMicroBatches);
+  const RowGradient rows = RowGradientOf(costs);
+  std::cerr << "pool_table: " << costs.name << ": " << ToString(best.plan)
+            << "\n";
+  // As jobs had them before they had pools.
+  const BoundaryMap map = MapOf(plan, RoundKind::kTrain, rows);
+  std::cout << absl::StrFormat(
+      "| %s | %.1f |", costs.name,
+      GiB(static_cast<int64_t>(2 * map.tensors.size()), costs));
+  for (const int ahead : kSlotsAhead) {
+    const int64_t tensors = BoundaryTensors(plan, rows, ahead);
+    options.boundary_tensors = tensors;
+    ASSIGN_OR_RETURN(
+        const int64_t ns,
+        SimulatedStepNs(costs, machine, best.plan, kMicroBatches, options));
+    const double longer =
+        100.0 *
+        (static_cast<double>(ns) / static_cast<double>(best.step_ns) - 1);
+    std::cout << absl::StrFormat(" %.1f (%+.2f %%) |", GiB(tensors, costs),
+                                 longer);
+  }
+  std::cout << "\n";
+  return absl::OkStatus();
+}
+
+absl::Status Run() {
+  std::ifstream in(kInputs, std::ios::binary);
+  const std::string text((std::istreambuf_iterator<char>(in)),
+                         std::istreambuf_iterator<char>());
+  ASSIGN_OR_RETURN(const std::vector<ModelCosts> models,
+                   ParseModelCosts(kInputs, text));
+  Machine machine;
+  machine.devices.resize(kDevices);
+  std::cout << "| model | two rounds |";
+  for (const int ahead : kSlotsAhead) std::cout << " " << ahead << " ahead |";
+  std::cout << "\n|---|---:|---:|---:|---:|---:|\n";
+  for (const ModelCosts& costs : models) {
+    RETURN_IF_ERROR(PrintRow(costs, machine));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace roundhouse::bench
+
+int main() {
+  const absl::Status status = roundhouse::bench::Run();
+  if (status.ok()) return 0;
+  std::cerr << "pool_table: " << status.message() << "\n";
+  return 1;
+}
