@@ -115,7 +115,8 @@ class Boundaries {
       abandoned_ = JobId{};
       if (begun_[kJob] < kSteps) Begin(kJob);
     }
-    if (!ahead_ && random_() % 4 == 0 && abandoned_ != kJob) {
+    if (!ahead_ && random_() % 4 == 0 && abandoned_ != kJob &&
+        begun_[kJob] < kSteps) {
       ahead_ = true;  // one more under the first
       Begin(kJob);
     }
