@@ -121,8 +121,8 @@ void SimServer::Start() {
       std::make_unique<SimWorkers>(*daemon_->loop, *daemon_->arena, workers);
   auto engine = Engine::Create({.state_dir = state_dir,
                                 .data_roots = {options_.root + "/data"},
-                                .python = "/bin/sh",
-                                .prepare_script = options_.root + "/helper",
+                                .dataset_helper = {.python = "/bin/sh",
+                                .script = options_.root + "/helper"},
                                 .device = {uint64_t{64} << 20},
                                 .peers = {.enabled = false},
                                 .max_running_jobs = options_.max_running_jobs},
