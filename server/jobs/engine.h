@@ -174,6 +174,7 @@ class Engine final : public JobEngine {
   absl::StatusOr<JobRecord> PauseNow(const std::string& id, Memory memory);
   // It is to be in this state at once where it does not run.
   void LeaveNow(const JobRecord& job, JobState state);
+  absl::StatusOr<JobRecord> StayPaused(const JobRecord& job, Memory memory);
   absl::StatusOr<JobRecord> ResumeNow(const std::string& id);
   // The mark that it ends early is written beside the loop, then answered.
   using Answer = std::function<void(absl::StatusOr<JobRecord>)>;
