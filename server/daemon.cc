@@ -309,6 +309,12 @@ class Daemon {
     return absl::OkStatus();
   }
 
+  HelperProgram DatasetHelperProgram() const {
+    return {.python = options_.python,
+            .script = options_.prepare_script,
+            .processes = options_.dataset_processes};
+  }
+
   absl::Status MakeEngine() {
     ASSIGN_OR_RETURN(
         engine_,
@@ -316,9 +322,7 @@ class Daemon {
                         .data_roots = options_.data_roots,
                         .owned_roots = options_.owned_roots,
                         .hf_cache = options_.hf_cache,
-                        .python = options_.python,
-                        .prepare_script = options_.prepare_script,
-                        .dataset_processes = options_.dataset_processes,
+                        .dataset_helper = DatasetHelperProgram(),
                         .device = room_,
                         .device_threads = options_.device_threads,
                         .link_gbps = options_.link_gbps,
@@ -349,11 +353,7 @@ class Daemon {
       return engine_->NamesOf(caller, role);
     };
     inspector_ = std::make_unique<DatasetInspector>(
-        *loop_,
-        HelperProgram{.python = options_.python,
-                      .script = options_.prepare_script,
-                      .processes = options_.dataset_processes},
-        engine_->files(), names);
+        *loop_, DatasetHelperProgram(), engine_->files(), names);
     catalog_ = std::make_unique<ModelCatalog>(
         ModelCatalogOptions{.state_dir = options_.state_dir,
                             .hf_cache = options_.hf_cache,

@@ -12,7 +12,9 @@ namespace roundhouse {
 HelperProgram HelperOptions::TextProgram() const {
   const std::filesystem::path scripts =
       std::filesystem::path(dataset_.script).parent_path();
-  return {dataset_.python, scripts / "prepare_sample.py"};
+  return {.python = dataset_.python,
+          .script = scripts / "prepare_sample.py",
+          .start = dataset_.start};
 }
 
 PreparerOptions HelperOptions::Data(const JobRecord& job,

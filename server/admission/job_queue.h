@@ -94,6 +94,9 @@ class JobQueue {
   void WaitForRoom(const std::string& id, absl::Time now);
   // The first time of one that an earlier daemon left so.
   void WaitForRoomAgain(const std::string& id, absl::Time now);
+  bool WaitsForRoom(const std::string& id) const {
+    return without_room_.contains(id);
+  }
   // It goes on when it is told to, or does not wait any more.
   void ForgetRoom(const std::string& id) { without_room_.erase(id); }
   // The ids of the jobs that wait for room.

@@ -64,15 +64,16 @@ class Target {
     pool.device_count = kDevices;
     pool_ = *ProcessPool::Create(*loop_, *arena_, pool);
     store_ = *JobStore::Open({.path = folder_ / "state/jobs.db"});
-    engine_ = *Engine::Create({.state_dir = folder_ / "state",
-                               .data_roots = {folder_ / "data"},
-                               .prepare_script = folder_ / "prepare.py",
-                               .device = {256 << 20}},
-                              {.loop = *loop_,
-                               .arena = *arena_,
-                               .pool = *pool_,
-                               .store = *store_,
-                               .metrics = *metrics_});
+    engine_ =
+        *Engine::Create({.state_dir = folder_ / "state",
+                         .data_roots = {folder_ / "data"},
+                         .dataset_helper = {.script = folder_ / "prepare.py"},
+                         .device = {256 << 20}},
+                        {.loop = *loop_,
+                         .arena = *arena_,
+                         .pool = *pool_,
+                         .store = *store_,
+                         .metrics = *metrics_});
   }
   ~Target() { std::filesystem::remove_all(folder_); }
 

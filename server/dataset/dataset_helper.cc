@@ -229,7 +229,7 @@ absl::Status DatasetHelper::StartChild() {
   child.capture_stdout = true;
   child.ends_group = true;
   ASSIGN_OR_RETURN(child_,
-                   ChildProcess::Start(
+                   program_.start(
                        loop_, child, [this](int status) { OnExit(status); },
                        [this](const std::string& text) { OnOutput(text); }));
   started_ = true;

@@ -35,7 +35,8 @@ struct HelperProgram {
   absl::Duration start_limit = kHelperStartLimit;
   // A child that runs for longer is killed, whatever it prints.
   absl::Duration total_limit = absl::InfiniteDuration();
-  int processes = 1;  // that tokenise a dataset
+  int processes = 1;                         // that tokenise a dataset
+  ChildStarter start = ChildProcess::Start;  // test only: another one
 };
 
 // How a dataset is read, whatever for.
@@ -74,7 +75,7 @@ class DatasetHelper {
   //
   // What is given is looked up and opened beside the loop, then the child is
   // started.  Where it can't be, `ended` gets what GivenFiles, OpenGiven,
-  // CheckGiven or ChildProcess::Start say, and started() is false.
+  // CheckGiven or HelperProgram::start say, and started() is false.
   static std::unique_ptr<DatasetHelper> Start(
       EventLoop& loop, const HelperProgram& program,
       const ReadingOptions& options, const std::vector<std::string>& mode,
@@ -138,7 +139,7 @@ class DatasetHelper {
   absl::Status killed_;  // not OK: why
   bool killed_by_others_ = false;
   std::shared_ptr<const Opened> opened_;  // null: it was not started
-  std::unique_ptr<ChildProcess> child_;
+  std::unique_ptr<Child> child_;
   Background background_;
 };
 

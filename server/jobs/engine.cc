@@ -21,9 +21,7 @@ AdmissionOptions OptionsOfAdmission(const EngineOptions& options,
           .data_roots = options.data_roots,
           .owned_roots = options.owned_roots,
           .hf_cache = options.hf_cache,
-          .dataset_helper = {.python = options.python,
-                             .script = options.prepare_script,
-                             .processes = options.dataset_processes},
+          .dataset_helper = options.dataset_helper,
           .uploads = options.uploads};
 }
 

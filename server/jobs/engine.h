@@ -40,6 +40,7 @@
 #include "server/admission/validations.h"
 #include "server/api/job_engine.h"
 #include "server/arena/host_arena.h"
+#include "server/dataset/dataset_helper.h"
 #include "server/devices/device_keeper.h"
 #include "server/job/job_log.h"
 #include "server/jobs/kept_jobs.h"
@@ -72,10 +73,8 @@ struct EngineOptions {
   std::string state_dir;
   std::vector<std::string> data_roots;
   std::vector<OwnedRoot> owned_roots;
-  std::string hf_cache;  // hub_cache.h; "": none
-  std::string python;
-  std::string prepare_script;
-  int dataset_processes = 1;  // that tokenise each dataset
+  std::string hf_cache;          // hub_cache.h; "": none
+  HelperProgram dataset_helper;  // prepare.py, with others beside it
   DeviceRoom device;
   int device_threads = 1;
   double link_gbps = 0;  // of each device's link; 0: not known
@@ -175,6 +174,7 @@ class Engine final : public JobEngine {
   absl::StatusOr<JobRecord> PauseNow(const std::string& id, Memory memory);
   // It is to be in this state at once where it does not run.
   void LeaveNow(const JobRecord& job, JobState state);
+  absl::StatusOr<JobRecord> StayPaused(const JobRecord& job, Memory memory);
   absl::StatusOr<JobRecord> ResumeNow(const std::string& id);
   // The mark that it ends early is written beside the loop, then answered.
   using Answer = std::function<void(absl::StatusOr<JobRecord>)>;

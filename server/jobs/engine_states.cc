@@ -210,16 +210,10 @@ void Engine::LeaveNow(const JobRecord& job, JobState state) {
 
 absl::StatusOr<JobRecord> Engine::PauseNow(const std::string& id,
                                            Memory memory) {
-  queue_.ForgetRoom(id);  // it goes on when it is told to
   ASSIGN_OR_RETURN(const JobRecord job, world_.store.Get(id));
   RunningJob* const running = running_.Find(job.id);
-  if (memory == Memory::kGivenBack && job.state == JobState::kPaused &&
-      running != nullptr && running->runner().resting()) {
-    return kept_.GiveBack(*running);
-  }
   if (job.state == JobState::kPausing || job.state == JobState::kPaused) {
-    if (running == nullptr || !running->spilled()) return job;
-    return kept_.FollowWith(*running, RunningJob::AfterPause::kPaused);
+    return StayPaused(job, memory);
   }
   RETURN_IF_ERROR(CheckNotFinal(job, "pause"));
   RETURN_IF_ERROR(transitions_.CheckAsks(job.id));
@@ -230,6 +224,7 @@ absl::StatusOr<JobRecord> Engine::PauseNow(const std::string& id,
   const JobState to =
       running != nullptr ? JobState::kPausing : JobState::kPaused;
   ASSIGN_OR_RETURN(const JobRecord changed, transitions_.Ask(job.id, to, {}));
+  queue_.ForgetRoom(id);
   UpdateCounts();
   if (running != nullptr) {
     running->set_state(to);
@@ -240,8 +235,33 @@ absl::StatusOr<JobRecord> Engine::PauseNow(const std::string& id,
   return changed;
 }
 
+// What would go on by itself goes on when it is told to; the next daemon must
+// know it, too.
+absl::StatusOr<JobRecord> Engine::StayPaused(const JobRecord& job,
+                                             Memory memory) {
+  RunningJob* const running = running_.Find(job.id);
+  if (running == nullptr) {
+    if (!queue_.WaitsForRoom(job.id)) return job;
+    ASSIGN_OR_RETURN(
+        JobRecord changed,
+        transitions_.Ask(
+            job.id, JobDetails{.reason = JobReason::kNone, .message = ""}));
+    queue_.ForgetRoom(job.id);
+    status_.ShowEnded(job.id, -1, changed.state, changed.reason);
+    return changed;
+  }
+  if (running->spilled()) {
+    return kept_.FollowWith(*running, RunningJob::AfterPause::kPaused);
+  }
+  const bool may_rest = running->MayRestHeld();
+  if (memory == Memory::kGivenBack && job.state == JobState::kPaused &&
+      (may_rest || running->runner().resting())) {
+    return kept_.GiveBack(*running);
+  }
+  return may_rest ? kept_.RestHeld(*running) : job;
+}
+
 absl::StatusOr<JobRecord> Engine::ResumeNow(const std::string& id) {
-  queue_.ForgetRoom(id);
   ASSIGN_OR_RETURN(const JobRecord job, world_.store.Get(id));
   RETURN_IF_ERROR(CheckNotFinal(job, "resume"));
   RETURN_IF_ERROR(transitions_.CheckAsks(job.id));
@@ -265,6 +285,7 @@ absl::StatusOr<JobRecord> Engine::ResumeNow(const std::string& id) {
   }
   ASSIGN_OR_RETURN(JobRecord changed,
                    transitions_.Ask(job.id, JobState::kQueued, {}));
+  queue_.ForgetRoom(id);
   Enqueue(job.id);
   return changed;
 }

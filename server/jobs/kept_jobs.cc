@@ -117,6 +117,18 @@ absl::StatusOr<JobRecord> KeptJobs::Rest(RunningJob& run) {
   return changed;
 }
 
+absl::StatusOr<JobRecord> KeptJobs::RestHeld(RunningJob& run) {
+  const std::string message = RestText(run.runner());
+  ASSIGN_OR_RETURN(
+      JobRecord changed,
+      world_.transitions.Ask(run.id(), JobDetails{.reason = JobReason::kNone,
+                                                  .message = message}));
+  run.OnNote(absl::StrCat("told to pause: ", message));
+  run.Rest(world_.loop.clock().WallTime());
+  ShowKept(run, JobReason::kNone);
+  return changed;
+}
+
 absl::StatusOr<JobRecord> KeptJobs::Spill(RunningJob& run,
                                           const std::string& reason,
                                           RunningJob::AfterPause after) {
@@ -141,13 +153,9 @@ absl::StatusOr<JobRecord> KeptJobs::GiveBack(RunningJob& run) {
 
 absl::StatusOr<JobRecord> KeptJobs::FollowWith(RunningJob& run,
                                                RunningJob::AfterPause after) {
-  ASSIGN_OR_RETURN(
-      JobRecord changed,
-      world_.transitions.Ask(run.id(), [&]() -> absl::StatusOr<JobRecord> {
-        RETURN_IF_ERROR(
-            world_.store.SetDetails(run.id(), {.reason = ReasonBefore(after)}));
-        return world_.store.Get(run.id());
-      }));
+  ASSIGN_OR_RETURN(JobRecord changed,
+                   world_.transitions.Ask(
+                       run.id(), JobDetails{.reason = ReasonBefore(after)}));
   run.set_after_pause(after);
   return changed;
 }

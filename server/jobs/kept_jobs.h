@@ -66,6 +66,9 @@ class KeptJobs {
   void OnHeld(const std::string& id, const HeldReport& report);
   // PAUSED with its memory; Ask's errors.  REQUIRES: its runner MayRest().
   absl::StatusOr<JobRecord> Rest(RunningJob& run);
+  // One that waits for room, and is PAUSED already, rests from now on: it goes
+  // on when it is told to.  Ask's errors.  REQUIRES: run.MayRestHeld().
+  absl::StatusOr<JobRecord> RestHeld(RunningJob& run);
   // Ask's errors; kFailedPrecondition: no place is free.  One that rests is
   // saved and queued then.  REQUIRES: run.held().
   absl::StatusOr<JobRecord> GoOn(RunningJob& run);
@@ -77,7 +80,8 @@ class KeptJobs {
   // A job is saved for another one, and has not come to its end.
   bool Spilling() const;
 
-  // Saves one that rests, and gives its memory back; Ask's errors.
+  // Saves one that rests or waits for room, and gives its memory back; Ask's
+  // errors.
   absl::StatusOr<JobRecord> GiveBack(RunningJob& run);
   // What follows once one that is saved is PAUSED; Ask's errors.  REQUIRES:
   // run.spilled().

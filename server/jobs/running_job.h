@@ -88,6 +88,11 @@ class RunningJob final : public JobEvents {
   void Wait(absl::Time next_try) { next_try_ = next_try; }
   // It tries again, or rests no more.  REQUIRES: held().
   void GoOn();
+  // It waits for room, in the middle of its steps.
+  bool MayRestHeld() const {
+    return held_.has_value() && held_->reason != JobReason::kNone &&
+           runner_->MayRest();
+  }
   // REQUIRES: runner().MayRest().
   void Rest(absl::Time now);
   absl::Time rests_since() const { return pause_.rests_since; }

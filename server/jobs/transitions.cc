@@ -90,6 +90,14 @@ absl::StatusOr<JobRecord> Transitions::Ask(
   return changed;
 }
 
+absl::StatusOr<JobRecord> Transitions::Ask(const std::string& id,
+                                           const JobDetails& details) {
+  return Ask(id, [&]() -> absl::StatusOr<JobRecord> {
+    RETURN_IF_ERROR(store_.SetDetails(id, details));
+    return store_.Get(id);
+  });
+}
+
 bool Transitions::Waits(const std::string& id) const {
   return std::any_of(wanted_.begin(), wanted_.end(),
                      [&](const Wanted& wanted) { return wanted.id == id; });

@@ -77,6 +77,8 @@ class Transitions {
   absl::StatusOr<JobRecord> Ask(
       const std::string& id,
       const std::function<absl::StatusOr<JobRecord>()>& write);
+  absl::StatusOr<JobRecord> Ask(const std::string& id,
+                                const JobDetails& details);
 
   // Something that the job wants stored is not.
   bool Waits(const std::string& id) const;

@@ -99,7 +99,6 @@ class EventLoop {
   bool RunTurn(absl::Duration most);
   // When the first timer is due; none: there is none.
   std::optional<int64_t> next_timer_ns() const;
-  bool watches() const { return !watched_.empty(); }
 
  private:
   EventLoop(int epoll_fd, int event_fd, const Clock& clock)

@@ -24,11 +24,12 @@ class BestModelTest : public JobPartsTest {
         EvaluationCycle::Surroundings{*loop_, *arena_, *pool_, evaluated_,
                                       *history_, events_},
         *options_,
-        EvaluationCycle::Calls{[] {},
-                               {},
-                               [] { return false; },
-                               [](EvaluationCycle::Loss) {},
-                               [] {}});
+        EvaluationCycle::Calls{.validate = [] {},
+                               .units = {},
+                               .ending = [] { return false; },
+                               .resting = [] { return false; },
+                               .over = [](EvaluationCycle::Loss) {},
+                               .sampled = [] {}});
     for (size_t i = 0; i < losses.size(); ++i) {
       evaluated_.total = 6;
       evaluated_.completed = evaluated_.begun =

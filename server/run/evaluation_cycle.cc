@@ -39,7 +39,7 @@ void EvaluationCycle::Begin() {
   if (evaluations_.DueAfter(step, step >= EndStep())) {
     calls_.validate();
   } else {
-    BeginSamples(Loss::kOther);
+    BeginSamples(std::exchange(before_rest_, Loss::kOther));
   }
 }
 
@@ -55,6 +55,10 @@ void EvaluationCycle::BeginSamples(Loss loss) {
   const int64_t step = around_.marks.completed;
   if (!samples_.DueAfter(step, step >= EndStep())) {
     calls_.over(loss);
+    return;
+  }
+  if (calls_.resting()) {
+    before_rest_ = loss;
     return;
   }
   samples_.Begin(
@@ -89,6 +93,7 @@ void EvaluationCycle::AfterSamples(
 void EvaluationCycle::GoOnFrom(const nlohmann::json& trainer_state, bool own,
                                const std::string& samples) {
   samples_.GoOnFrom(samples, around_.marks.completed);
+  if (own) samples_.FirstAreOver();
   EvaluationStart known;
   known.base_step = around_.marks.base;
   const auto step = trainer_state.find("best_global_step");

@@ -5,6 +5,7 @@
 //              |                     |             ^
 //              +---- no loss due ----|-------------+
 //                                    +---- no prompts due ---> idle (over)
+//                                    +---- the job rests ----> idle (Begin)
 //
 // Owned by the job's runner.  Runs on the event loop's thread.
 #ifndef ROUNDHOUSE_SERVER_RUN_EVALUATION_CYCLE_H_
@@ -42,6 +43,8 @@ class EvaluationCycle {
     // `sampled`.
     std::function<std::vector<wire::SlotUnit>()> units;
     std::function<bool()> ending;  // the job ends
+    // No device may begin to work for the job; Begin follows once one may.
+    std::function<bool()> resting;
     // The evaluation is over, unless the job ends: what it is worth.
     std::function<void(Loss loss)> over;
     // Samples were drawn, or could not be; after `over`, from the loop.
@@ -102,6 +105,7 @@ class EvaluationCycle {
   const Calls calls_;
   Evaluations evaluations_;
   EvaluationSamples samples_;
+  Loss before_rest_ = Loss::kOther;  // of the one whose samples are to come
 };
 
 }  // namespace roundhouse

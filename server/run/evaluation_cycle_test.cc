@@ -22,6 +22,7 @@ class EvaluationCycleTest : public JobPartsTest {
             .validate = [this] { ++validations_; },
             .units = [] { return std::vector<wire::SlotUnit>(); },
             .ending = [this] { return ending_; },
+            .resting = [this] { return resting_; },
             .over =
                 [this](EvaluationCycle::Loss loss) { over_.push_back(loss); },
             .sampled = [this] { ++sampled_; }});
@@ -44,7 +45,7 @@ class EvaluationCycleTest : public JobPartsTest {
   StepMarks marks_;
   std::unique_ptr<JobHistory> history_;
   std::unique_ptr<EvaluationCycle> cycle_;
-  bool ending_ = false;
+  bool ending_ = false, resting_ = false;
   int validations_ = 0, sampled_ = 0;
   std::vector<EvaluationCycle::Loss> over_;
 };
@@ -91,6 +92,26 @@ TEST_F(EvaluationCycleTest, AJobThatEndsDrawsNoSamplesAndSavesNothing) {
   EXPECT_EQ(events_.evaluations.size(), 1u);
 }
 
+TEST_F(EvaluationCycleTest, AJobThatRestsDrawsItsSamplesLater) {
+  Start("eval_prompts: [hello]\nload_best_model_at_end: true\nsave_steps: 2\n");
+  At(2);
+  cycle_->Begin();
+  resting_ = true;
+  Run([&] {
+    cycle_->OnValidated(5);
+    EXPECT_FALSE(cycle_->sampling());
+    EXPECT_TRUE(over_.empty());
+    EXPECT_TRUE(cycle_->Due());
+    resting_ = false;
+    cycle_->Begin();
+    EXPECT_TRUE(cycle_->sampling());
+    cycle_->StopSampling();
+    loop_->After(absl::Milliseconds(1), [this] { WaitForSamples(); });
+  });
+  EXPECT_EQ(validations_, 1);
+  EXPECT_EQ(over_, std::vector{EvaluationCycle::Loss::kBest});
+}
+
 TEST_F(EvaluationCycleTest, OnlyAnOwnCheckpointsBestCounts) {
   const json state = {
       {"best_global_step", 2},
@@ -105,6 +126,19 @@ TEST_F(EvaluationCycleTest, OnlyAnOwnCheckpointsBestCounts) {
     cycle_->GoOnFrom(state, own, "");
     EXPECT_EQ(cycle_->best().has_value(), own);
     EXPECT_EQ(cycle_->since_best(), own ? 1 : 0);
+  }
+}
+
+// They could not be drawn, and are not made up for at another step.
+TEST_F(EvaluationCycleTest, TheFirstSamplesOfAnOwnCheckpointAreOver) {
+  const json state = {{"log_history", {{{"step", 2}, {"eval_loss", 1.5}}}}};
+  for (const bool own : {true, false}) {
+    Start("eval_prompts: [hello]");
+    At(3);
+    marks_.base = own ? 0 : 3;
+    history_->GoOnFrom(state, 3, 0);
+    cycle_->GoOnFrom(state, own, "");
+    EXPECT_EQ(cycle_->Due(), !own);
   }
 }
 

@@ -56,6 +56,7 @@ EvaluationCycle::Calls JobRunner::EvaluationCalls() {
                     });
               },
           .ending = [this] { return phase_.ending(); },
+          .resting = [this] { return resting_; },
           .over = [this](EvaluationCycle::Loss loss) { EndEvaluation(loss); },
           .sampled =
               [this] {

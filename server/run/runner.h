@@ -82,8 +82,7 @@ class JobRunner final : private StepBook::Owner,
   void Pause();
   // Whether its steps go on, so that it may rest.
   bool MayRest() const {
-    return phase_.stepping() && !resting_ && !held() &&
-           !evaluations_.sampling();
+    return phase_.stepping() && !resting_ && !evaluations_.sampling();
   }
   // Keeps all that it has, and no slot with a device, until EndRest, Pause,
   // Drain or Cancel; what the host worker and a save have begun goes on.

@@ -85,7 +85,9 @@ struct TransitionInfo {
 struct JobDetails {
   std::optional<std::string> output_path;
   std::optional<DatasetCounts> dataset;
-  std::optional<JobReason> reason;  // for the state that it is in
+  // For the state that it is in.
+  std::optional<JobReason> reason;
+  std::optional<std::string> message;
 };
 
 // What somebody wants to be changed of a job that has not ended.

@@ -86,12 +86,14 @@ absl::Status JobStore::SetDetails(const std::string& id,
     if (details.output_path.has_value()) job.output_path = *details.output_path;
     if (details.dataset.has_value()) job.dataset = details.dataset;
     job.reason = details.reason.value_or(job.reason);
+    job.message = details.message.value_or(job.message);
     ASSIGN_OR_RETURN(
         Statement update,
         db->Prepare("UPDATE jobs SET output_path = ?, dataset = ?, "
-                    "reason = ? WHERE number = ?"));
+                    "reason = ?, message = ? WHERE number = ?"));
     update.Bind(job.output_path).Bind(DatasetToJson(job.dataset));
-    update.Bind(static_cast<int64_t>(job.reason)).Bind(number);
+    update.Bind(static_cast<int64_t>(job.reason)).Bind(job.message);
+    update.Bind(number);
     RETURN_IF_ERROR(update.Run());
     return InsertEvent(db,
                        {.type = "details",

@@ -57,7 +57,16 @@ absl::StatusOr<OutputPipe> MakeOutputPipe();
 // How a child ended: "killed by signal 9", "exited with status 3".
 std::string DescribeExit(int wait_status);
 
-class ChildProcess {
+// A child, for who starts some in another way in tests (ChildStarter).
+class Child {
+ public:
+  virtual ~Child() = default;
+  virtual void Kill(int signal) = 0;
+  // The last kStderrTailBytes the child wrote to stderr.
+  virtual const std::string& stderr_tail() const = 0;
+};
+
+class ChildProcess final : public Child {
  public:
   // `on_exit` is called once, with the wait status, after the child has been
   // reaped and its output read to the end.  `on_stdout` gets what it printed,
@@ -76,14 +85,13 @@ class ChildProcess {
       std::function<void(int wait_status)> on_exit);
   // Kills the child if it lives and reaps it; no callback follows.  One that a
   // hanging call of a driver keeps alive is left behind after a second.
-  ~ChildProcess();
+  ~ChildProcess() override;
   ChildProcess(const ChildProcess&) = delete;
   ChildProcess& operator=(const ChildProcess&) = delete;
 
-  void Kill(int signal);
+  void Kill(int signal) override;
   pid_t pid() const { return pid_; }
-  // The last kStderrTailBytes the child wrote to stderr.
-  const std::string& stderr_tail() const { return stderr_tail_; }
+  const std::string& stderr_tail() const override { return stderr_tail_; }
 
  private:
   ChildProcess(EventLoop& loop, std::function<void(int)> on_exit,
@@ -106,6 +114,12 @@ class ChildProcess {
   bool ends_group_ = false;
   std::string stderr_tail_;
 };
+
+// As ChildProcess::Start, which it is outside tests.
+using ChildStarter = std::function<absl::StatusOr<std::unique_ptr<Child>>(
+    EventLoop& loop, const ChildOptions& options,
+    std::function<void(int wait_status)> on_exit,
+    std::function<void(const std::string&)> on_stdout)>;
 
 }  // namespace roundhouse
 

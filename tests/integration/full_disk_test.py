@@ -190,7 +190,10 @@ class FullDiskTest(DiskTest):
 
     def test_verbs_while_it_is_kept(self):
         job, found = self.held()
-        self.assertIn("PAUSED", self.daemon.client("pause", "--give-back", job).stdout)
+        self.assertIn("PAUSED", self.daemon.client("pause", job).stdout)
+        now = self.daemon.job(job)
+        self.assertEqual((now["reason"], now["memory"]),
+                         ("JOB_REASON_UNSPECIFIED", "KEPT"))
         done = self.daemon.client("finish", job, check=False)
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("not RUNNING", done.stderr)
@@ -199,6 +202,10 @@ class FullDiskTest(DiskTest):
         again = self.wait_state(job, "PAUSED")
         self.assertEqual(again["step"], found["step"])
         self.assertEqual(again["memory"], "KEPT")
+        # What it is to give back finds no room either.
+        self.assertIn("PAUSING",
+                      self.daemon.client("pause", "--give-back", job).stdout)
+        self.assertEqual(self.wait_state(job, "PAUSED")["memory"], "KEPT")
         waiting = subprocess.Popen(
             [harness.ROOT / "client/roundhouse",
              f"--server=unix:{self.daemon.socket}", "watch", job],

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <iterator>
-#include <variant>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
@@ -19,9 +19,11 @@ constexpr absl::Duration kMostPause = absl::Seconds(8);
 // All jobs together take minutes.
 constexpr absl::Duration kMostWait = absl::Hours(2);
 
-constexpr char kJob[] =
-    "model_name_or_path: m\nmodel_init: random\ndataset: d.jsonl\n"
-    "max_length: 8\nbatch_size: 4\n";
+constexpr absl::Duration kMostHelperTime = absl::Seconds(1);
+// A dataset is read again after fewer deaths than a job survives.
+constexpr int kMostHelperDeaths = 2;
+// What a sample may take that waits for no other and has a device.
+constexpr absl::Duration kMostSample = absl::Minutes(2);
 
 using Result = absl::StatusOr<JobRecord>;
 
@@ -41,6 +43,10 @@ void History::Counts::Add(const Counts& other) {
   crashes += other.crashes;
   deaths += other.deaths;
   loans += other.loans;
+  full_disks += other.full_disks;
+  held += other.held;
+  samples += other.samples;
+  answered += other.answered;
   succeeded += other.succeeded;
   cancelled += other.cancelled;
 }
@@ -68,6 +74,8 @@ SimServerOptions History::OptionsOf(const std::string& root) {
   options.workers.done = [this](const Order& order, absl::Duration) {
     OnDone(order);
   };
+  options.workers.disk_full = [this] { return saves_fail_; };
+  options.helper_time = kMostHelperTime;
   options.host_bytes = (uint64_t{5} << 20) + Draw(uint64_t{28} << 20);
   options.max_running_jobs = max_running_;
   max_of_user_ = static_cast<int>(1 + Draw(3));
@@ -85,151 +93,6 @@ void History::Say(const std::string& what) {
 void History::Break(const std::string& what) {
   Say(what);
   if (broken_.ok()) broken_ = absl::InternalError(log_.back());
-}
-
-// --- what workers do ---
-
-void History::OnBegins(const Order& order) {
-  const auto mix = [this](uint64_t value) {
-    digest_ = (digest_ ^ value) * 0x100000001b3 + (digest_ >> 29);
-  };
-  mix(static_cast<uint64_t>(absl::ToUnixNanos(server_->now())));
-  mix(static_cast<uint64_t>(Number(order.worker)) << 32 | order.body.index());
-  const auto* const slot = std::get_if<wire::RunSlot>(&order.body);
-  if (slot == nullptr) return;
-  mix(slot->job << 32 | slot->slot);
-  ++counts_.slots;
-  Look();
-  const std::string id = NameOfJob(static_cast<int64_t>(slot->job));
-  const Job& job = jobs_[id];
-  // The store's thread may not have told yet of what it has written.
-  if (!IsActive(job.state)) LookNow();
-  if (IsActive(job.state)) return;
-  Break(absl::StrCat(id, " is ", JobStateName(job.state), " and a slot of it ",
-                     "begins"));
-}
-
-void History::OnDone(const Order& order) {
-  const auto* const op = std::get_if<wire::HostOp>(&order.body);
-  if (op == nullptr || op->kind != HostOpKind::kUpdate) return;
-  const std::string id = NameOfJob(static_cast<int64_t>(op->job));
-  Job& job = jobs_[id];
-  const auto found = job.updates.find(op->unit);
-  if (found != job.updates.end()) {
-    const auto [step, operation] = found->second;
-    const bool again = op->step == step && op->operation == operation;
-    if (!again && op->step != step + 1) {
-      Break(absl::StrCat(id, ": unit ", op->unit, " is updated in step ",
-                         op->step, " after step ", step));
-    }
-  } else if (op->step > job.last_step + 1) {
-    Break(absl::StrCat(id, " goes on with step ", op->step, " after step ",
-                       job.last_step));
-  }
-  job.last_step = std::max(job.last_step, op->step);
-  job.updates[op->unit] = {op->step, op->operation};
-}
-
-// --- what the store says ---
-
-void History::Look() {
-  if (server_->store_told()) LookNow();
-}
-
-void History::LookNow() {
-  while (true) {
-    const auto changes = server_->store().ChangesAfter(revision_, "", 100);
-    if (!changes.ok()) return Break(std::string(changes.status().message()));
-    for (const JobChange& change : *changes) OnChange(change);
-    if (changes->size() < 100) return;
-  }
-}
-
-void History::OnChange(const JobChange& change) {
-  revision_ = change.event.revision;
-  const auto found = jobs_.find(change.event.job_id);
-  if (found == jobs_.end()) {  // it is being submitted
-    jobs_[change.event.job_id];
-    return;
-  }
-  Job& job = found->second;
-  const JobState state = change.event.state;
-  if (state != job.state) {
-    const absl::Status arrow = CheckTransition(job.state, state);
-    if (!arrow.ok()) {
-      Break(absl::StrCat(found->first, ": ", std::string(arrow.message())));
-    }
-    Say(absl::StrCat(found->first, " is ", JobStateName(state), " ",
-                     JobReasonName(change.event.reason), " at step ",
-                     change.event.step, " ", change.event.message));
-    // From here on it may begin at a checkpoint.
-    if (state == JobState::kLoading) job.updates.clear();
-    if (state == JobState::kFinalizing) CheckUpdates(found->first, job);
-  }
-  job.spilled = state == JobState::kPausing &&
-                (job.spilled || job.state == JobState::kPaused ||
-                 change.event.reason == JobReason::kGivesWay);
-  job.state = state;
-  job.gives_way = change.job.reason == JobReason::kGivesWay;
-  job.memory_kept = change.job.progress.memory_kept;
-}
-
-// None was left out in the last step.
-void History::CheckUpdates(const std::string& id, const Job& job) {
-  uint64_t last = 0;
-  for (const auto& [unit, update] : job.updates) {
-    last = std::max(last, update.first);
-  }
-  for (const auto& [unit, update] : job.updates) {
-    if (update.first == last) continue;
-    Break(absl::StrCat(id, " is finalizing after step ", last, "; unit ", unit,
-                       " was updated last in step ", update.first));
-  }
-}
-
-void History::CheckRunning() {
-  // One that is over, and not stored so, has left its place.
-  if (!store_fault_.ok() ||
-      server_->now() <= store_well_ + kLongestStoreRetry) {
-    return;
-  }
-  int running = 0;
-  std::map<std::string, int> of_user;
-  for (const auto& [id, job] : jobs_) {
-    if (!IsActive(job.state) || job.memory_kept || job.spilled) continue;
-    ++running;
-    const std::string& user = job.request.caller.user;
-    if (++of_user[user] > max_of_user_) {
-      Break(absl::StrCat("jobs of ", user, " run: ", of_user[user], "; ",
-                         max_of_user_, " may"));
-    }
-  }
-  if (running > max_running_) {
-    Break(absl::StrCat(running, " jobs run; ", max_running_, " may"));
-  }
-}
-
-// Its slot ended or was given up, and its worker is gone.
-void History::CheckLent() {
-  const absl::Duration latest = kVacateLimit + absl::Seconds(2);
-  const DeviceLoanList loans = server_->loans().Now();
-  for (int i = 0; i < devices_; ++i) {
-    if (!loans[i].has_value() || server_->now() < loans[i]->since + latest) {
-      continue;
-    }
-    SimWorkers& workers = server_->workers();
-    if (!workers.up(workers.DeviceWorker(static_cast<DeviceId>(i)))) continue;
-    Break(absl::StrCat(TextOf(i, *loans[i]), ", and its worker is up"));
-  }
-}
-
-void History::Pass(absl::Duration time) {
-  server_->RunFor(time, [this] {
-    if (!broken_.ok()) return;
-    Look();
-    CheckRunning();
-    CheckLent();
-  });
 }
 
 // --- what happens ---
@@ -251,10 +114,9 @@ absl::StatusOr<std::string> History::Send(const SubmitRequest& request) {
 
 void History::Submit() {
   SubmitRequest request;
-  const int64_t steps = 1 + static_cast<int64_t>(Draw(8));
-  request.text = absl::StrCat(kJob, "max_steps: ", steps,
-                              "\nmicro_batch_size: ", 1 + Draw(2),
-                              "\nsave_steps: ", 1 + Draw(6), "\n");
+  const JobPlan plan =
+      DrawJobPlan([this](uint64_t below) { return Draw(below); });
+  request.text = plan.text;
   if (Chance(40)) {
     request.priority = Chance(50) ? Priority::kUrgent : Priority::kBackfill;
   }
@@ -268,10 +130,11 @@ void History::Submit() {
   Look();
   ++counts_.jobs;
   Job& job = jobs_[*id];
-  job.steps = steps;
+  job.plan = plan;
   job.request = request;
   job.priority = request.priority.value_or(Priority::kNormal);
-  Say(absl::StrCat("submitted ", *id, " of ", steps, " steps"));
+  Say(absl::StrCat("submitted ", *id, " of ", plan.steps, " steps",
+                   plan.adapters ? ", adapters" : ""));
 }
 
 void History::SubmitAgain() {
@@ -293,12 +156,14 @@ void History::Ask() {
     Result (Engine::*call)(const std::string&);
     bool* asked;
   };
-  bool ignored = false;
-  const Verb verbs[] = {{"pause", &Engine::Pause, &ignored},
-                        {"pause", &Engine::Pause, &ignored},
-                        {"give back", &Engine::PauseAndGiveBack, &ignored},
-                        {"resume", &Engine::Resume, &ignored},
-                        {"resume", &Engine::Resume, &ignored},
+  // What is seen meanwhile may follow from this call.
+  const bool before = std::exchange(job.told_to_pause, false);
+  bool paused = false, resumed = false;
+  const Verb verbs[] = {{"pause", &Engine::Pause, &paused},
+                        {"pause", &Engine::Pause, &paused},
+                        {"give back", &Engine::PauseAndGiveBack, &paused},
+                        {"resume", &Engine::Resume, &resumed},
+                        {"resume", &Engine::Resume, &resumed},
                         {"cancel", &Engine::Cancel, &job.cancelled},
                         {"finish", &Engine::Finish, &job.finished}};
   const Verb& verb = verbs[Draw(7)];
@@ -306,6 +171,8 @@ void History::Ask() {
       server_->Call<Result>([&] { return (server_->engine().*verb.call)(id); });
   NoteAnswer(absl::StrCat(verb.name, " ", id), answer.status());
   if (answer.ok()) *verb.asked = true;
+  LookNow();
+  job.told_to_pause = paused || (before && !resumed);
 }
 
 void History::NoteAnswer(const std::string& asked, const absl::Status& answer) {
@@ -328,6 +195,12 @@ void History::SetPriority() {
 }
 
 void History::HitWorker() {
+  if (Chance(10) && helper_deaths_ < kMostHelperDeaths) {
+    if (!server_->helpers().KillOne()) return;
+    ++helper_deaths_;
+    samples_.NoteHelperDeath();
+    return Say("a helper is killed");
+  }
   const int worker = static_cast<int>(Draw(devices_ + 2));
   const bool lose = worker < devices_ && Chance(10);
   if (lose && static_cast<int>(lost_.size()) + 1 < devices_) {
@@ -382,12 +255,53 @@ void History::ReturnAll() {
   }
 }
 
+void History::FillDisk() {
+  ++counts_.full_disks;
+  saves_fail_ = Chance(70);
+  disk_.Set(Chance(50) ? DiskState::kFull : DiskState::kQuota,
+            [this](FileSite) { return Chance(60); });
+  Say(absl::StrCat("the disk is full",
+                   disk_.state() == DiskState::kQuota ? ", by a quota" : "",
+                   saves_fail_ ? "" : ", but for weights"));
+}
+
+void History::MendDisk() {
+  if (!disk_.full()) return;
+  Say("the disk has room");
+  saves_fail_ = false;
+  disk_.Set(DiskState::kRoomy);
+}
+
+void History::AskForSample() {
+  const auto at = AnyJob();
+  if (at == jobs_.end()) return;
+  SampleQuestion question;
+  question.caller = at->second.request.caller;
+  question.model = Chance(80) ? at->first : kModel;
+  question.prompts.resize(1 + Draw(3));
+  for (std::string& prompt : question.prompts) {
+    for (uint64_t i = 0; i <= Draw(6); ++i) {
+      prompt += static_cast<char>('a' + Draw(26));
+    }
+  }
+  question.max_new_tokens = 1 + static_cast<int64_t>(Draw(60));
+  Say(absl::StrCat("a sample of ", question.model));
+  samples_.Ask(*server_, question);
+}
+
+void History::WithdrawSample() {
+  const std::string name = samples_.Withdraw(*server_, Draw(1000));
+  if (!name.empty()) Say(absl::StrCat(name, " is withdrawn"));
+}
+
 void History::Restart() {
   ++counts_.crashes;
   Say("the daemon is killed");
   server_->Crash();
+  samples_.OnCrash();
   lost_.clear();
   for (auto& [id, job] : jobs_) job.updates.clear();
+  if (Chance(50)) MendDisk();
   MendStore();
   server_->Start();
 }
@@ -408,13 +322,16 @@ void History::MendStore() {
 
 void History::DoSomething() {
   const uint64_t what = Draw(100);
-  if (what < 35) return Submit();
-  if (what < 40) return SubmitAgain();
-  if (what < 48) return SetPriority();
-  if (what < 70) return Ask();
-  if (what < 82) return HitWorker();
-  if (what < 88) return LendOrReturn();
-  if (what < 94) return Restart();
+  if (what < 30) return Submit();
+  if (what < 34) return SubmitAgain();
+  if (what < 40) return SetPriority();
+  if (what < 60) return Ask();
+  if (what < 71) return HitWorker();
+  if (what < 77) return LendOrReturn();
+  if (what < 83) return Restart();
+  if (what < 88) return AskForSample();
+  if (what < 90) return WithdrawSample();
+  if (what < 95) return disk_.full() ? MendDisk() : FillDisk();
   store_fault_.ok() ? BreakStore() : MendStore();
 }
 
@@ -425,7 +342,10 @@ bool History::ResumeAll() {
   for (auto& [id, job] : jobs_) {
     all_final &= IsFinal(job.state);
     if (job.state != JobState::kPaused) continue;
+    // With its memory it goes on, or is saved, whatever it was told.
+    if (job.awaits_room && (job.memory_kept || !job.told_to_pause)) continue;
     if (job.gives_way) Break(absl::StrCat(id, " gave way and stays PAUSED"));
+    job.told_to_pause = false;
     server_->Call<Result>([&, id = id] { return server_->engine().Resume(id); })
         .IgnoreError();
   }
@@ -434,9 +354,12 @@ bool History::ResumeAll() {
 
 void History::EndAll() {
   MendStore();
+  MendDisk();
   Say("nothing happens any more");
   ReturnAll();
   Pass(2 * kLongestStoreRetry);
+  Pass(static_cast<double>(samples_.open()) * kMostSample);
+  if (samples_.open() > 0) Break("samples do not end");
   const absl::Time latest = server_->now() + kMostWait;
   while (broken_.ok() && !ResumeAll()) {
     if (server_->now() > latest) return Break("jobs do not end");
@@ -444,34 +367,50 @@ void History::EndAll() {
   }
 }
 
+// Nothing has host memory, but for the base that was used last.  Bases before
+// it are dropped as another one is wanted.
+void History::CheckArena() {
+  const auto used = [this] { return server_->arena().used_bytes(); };
+  if (used() == free_arena_bytes_) return;
+  samples_.Ask(*server_, {.caller = {.principal = "uid:0", .admin = true},
+                          .model = kOtherModel,
+                          .prompts = {"end"}});
+  Pass(kMostSample);
+  if (samples_.open() > 0) Break("the last sample does not end");
+  if (used() == free_arena_bytes_ + BaseBytes()) return;
+  Break(absl::StrCat("the arena has ", used(), " bytes with no job, ",
+                     free_arena_bytes_, " at the start"));
+}
+
 void History::CheckEnds() {
-  if (server_->arena().used_bytes() != free_arena_bytes_) {
-    Break(absl::StrCat("the arena has ", server_->arena().used_bytes(),
-                       " bytes with no job, ", free_arena_bytes_,
-                       " at the start"));
+  CheckArena();
+  for (const auto& [id, job] : jobs_) CheckEnd(id, job);
+  counts_.samples = samples_.counts().asked;
+  counts_.answered = samples_.counts().answered;
+}
+
+void History::CheckEnd(const std::string& id, const Job& job) {
+  const auto record = server_->store().Get(id);
+  if (!record.ok()) return Break(std::string(record.status().message()));
+  if (record->priority != job.priority) {
+    Break(absl::StrCat(id, " is ", PriorityName(record->priority)));
   }
-  for (const auto& [id, job] : jobs_) {
-    const auto record = server_->store().Get(id);
-    if (!record.ok()) return Break(std::string(record.status().message()));
-    if (record->priority != job.priority) {
-      Break(absl::StrCat(id, " is ", PriorityName(record->priority)));
-    }
-    counts_.succeeded += record->state == JobState::kSucceeded ? 1 : 0;
-    counts_.cancelled += record->state == JobState::kCancelled ? 1 : 0;
-    const JobState end =
-        job.cancelled ? JobState::kCancelled : JobState::kSucceeded;
-    if (record->state != end) {
-      Break(absl::StrCat(id, " is ", JobStateName(record->state), ": ",
-                         record->message));
-    } else if (job.cancelled) {
-      continue;
-    } else if (!job.finished && record->progress.step != job.steps) {
-      Break(absl::StrCat(id, " has ", record->progress.step, " steps of ",
-                         job.steps));
-    } else if (!std::filesystem::exists(record->output_path)) {
-      Break(absl::StrCat(id, " has no result"));
-    }
+  counts_.succeeded += record->state == JobState::kSucceeded ? 1 : 0;
+  counts_.cancelled += record->state == JobState::kCancelled ? 1 : 0;
+  const JobState end =
+      job.cancelled ? JobState::kCancelled : JobState::kSucceeded;
+  if (record->state != end) {
+    return Break(absl::StrCat(id, " is ", JobStateName(record->state), ": ",
+                              record->message));
   }
+  if (job.cancelled) return;
+  const int64_t steps = record->progress.step;
+  if (!job.finished && steps != job.plan.steps) {
+    Break(absl::StrCat(id, " has ", steps, " steps of ", job.plan.steps));
+  }
+  const absl::Status result =
+      CheckResult(job.plan, record->output_path, steps, job.unsampled);
+  if (!result.ok()) Break(absl::StrCat(id, ": ", result.message()));
 }
 
 absl::Status History::Run() {

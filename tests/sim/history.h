@@ -1,7 +1,9 @@
-// A random history of a server in virtual time: members submit, cancel, pause,
-// resume, finish and put forward, workers die, devices are lost, lent and
-// returned, the store refuses, and the daemon is killed.  After every event it
-// looks whether what is promised holds:
+// A random history of a server in virtual time.  Members submit, cancel, pause,
+// resume, finish and put forward, ask for samples and withdraw them.  Workers
+// and helpers die, devices are lost, lent and returned, the store refuses, the
+// disk is full for a while, and the daemon is killed.  Some jobs train adapters
+// or have evaluations.  After every event it looks whether what is promised
+// holds:
 //
 //   - what was acknowledged is there, priorities too, a request that is made
 //     again gives the job that it made, and each state follows from the last
@@ -11,8 +13,14 @@
 //   - only jobs that run get slots, and no device that is lent for long;
 //   - each unit is updated once in each step, the steps follow each other, and
 //     none is left out, nor a unit in the last one;
+//   - a job that says that it goes on by itself when there is room does;
+//   - one that was told to pause is not queued before it is resumed;
+//   - a sample ends once, with all its tokens or an error that may be, and one
+//     that is withdrawn soon (history_samples.h);
 //   - in the end every job that nobody cancelled has all its steps and a
-//     result, the others are CANCELLED, and all host memory is free.
+//     result, the others are CANCELLED, and all host memory is free;
+//   - a result has each evaluation and each sample that is due once
+//     (job_plan.h).
 //
 // A history is decided by its seed; it is the same one each time.
 //
@@ -32,6 +40,9 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "server/store/store.h"
+#include "tests/sim/history_samples.h"
+#include "tests/sim/job_plan.h"
+#include "tests/sim/sim_disk.h"
 #include "tests/sim/sim_server.h"
 
 namespace roundhouse::sim {
@@ -59,6 +70,10 @@ class History {
     int64_t crashes = 0;
     int64_t deaths = 0;
     int64_t loans = 0;
+    int64_t full_disks = 0;
+    int64_t held = 0;  // jobs that a full disk paused
+    int64_t samples = 0;
+    int64_t answered = 0;  // of them
     int64_t succeeded = 0;
     int64_t cancelled = 0;
 
@@ -70,9 +85,12 @@ class History {
   struct Job {
     JobState state = JobState::kValidating;
     bool memory_kept = false;
-    bool spilled = false;                   // PAUSING, for its memory is needed
-    bool gives_way = false;                 // GIVES_WAY: it comes back
-    int64_t steps = 0;                      // that it is to make
+    // It has given its place to others and only ends, or is saved.
+    bool place_given_up = false;
+    bool gives_way = false;      // GIVES_WAY: it comes back
+    bool awaits_room = false;    // it says that it goes on by itself
+    bool told_to_pause = false;  // and not to resume, since
+    JobPlan plan;
     bool cancelled = false;                 // asked for
     bool finished = false;                  // asked for
     Priority priority = Priority::kNormal;  // asked for last
@@ -80,6 +98,7 @@ class History {
     uint64_t last_step = 0;  // in which a unit was updated, in any life
     // By unit: the last step in which it was updated, and the operation.
     std::map<uint32_t, std::pair<uint64_t, uint64_t>> updates;
+    std::set<int64_t> unsampled;  // steps, as warnings say
   };
 
   uint64_t Draw(uint64_t below) { return random_() % below; }
@@ -91,15 +110,18 @@ class History {
   void Break(const std::string& what);
 
   void OnBegins(const Order& order);
+  void CheckActive(uint64_t number, const std::string& what);
   void OnDone(const Order& order);
   void Pass(absl::Duration time);
   // What the store has told since the last look.
   void Look();
   void LookNow();
   void OnChange(const JobChange& change);
+  void OnNote(const std::string& text, Job& job);
   void CheckUpdates(const std::string& id, const Job& job);
   void CheckRunning();
   void CheckLent();
+  void CheckSamples();
 
   void DoSomething();
   std::map<std::string, Job>::iterator AnyJob();
@@ -111,13 +133,19 @@ class History {
   void NoteAnswer(const std::string& asked, const absl::Status& answer);
   void HitWorker();
   void LendOrReturn();
+  void FillDisk();
+  void MendDisk();
+  void AskForSample();
+  void WithdrawSample();
   void Restart();
   void BreakStore();
   void MendStore();
   void EndAll();
   bool ResumeAll();
   void ReturnAll();
+  void CheckArena();
   void CheckEnds();
+  void CheckEnd(const std::string& id, const Job& job);
 
   const std::string root_;
   std::mt19937_64 random_;
@@ -127,6 +155,11 @@ class History {
   uint64_t free_arena_bytes_ = 0;  // what is used without a job
   absl::Status store_fault_;
   absl::Time store_well_;  // since when
+  SimDisk disk_;
+  bool saves_fail_ =
+      false;  // what the files worker writes, while disk_ is full
+  HistorySamples samples_;
+  int helper_deaths_ = 0;
   std::unique_ptr<SimServer> server_;
   std::map<std::string, Job> jobs_;
   int64_t revision_ = 0;

@@ -33,7 +33,10 @@ TEST_P(HistoryTest, PromisesHold) {
             << kParts << ": " << all.submits << " submits, " << all.jobs
             << " jobs, " << all.succeeded << " succeeded, " << all.cancelled
             << " cancelled, " << all.slots << " slots, " << all.deaths
-            << " deaths of workers, " << all.crashes << " of the daemon\n";
+            << " deaths of workers, " << all.crashes << " of the daemon, "
+            << all.full_disks << " full disks, " << all.held
+            << " jobs that waited for room, " << all.samples << " samples, "
+            << all.answered << " answered\n";
 }
 
 INSTANTIATE_TEST_SUITE_P(Parts, HistoryTest,

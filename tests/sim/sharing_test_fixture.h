@@ -54,6 +54,7 @@ class SharingTest : public testing::Test {
     };
     options.host_bytes = host_bytes_;
     options.max_running_jobs = max_running_jobs;
+    options.store_fault = [this] { return store_fault_; };
     owners_.clear();
     slots_.clear();
     running_.clear();
@@ -145,6 +146,7 @@ class SharingTest : public testing::Test {
 
   std::string root_;
   uint64_t host_bytes_ = uint64_t{256} << 20;
+  absl::Status store_fault_;  // of all that it writes
   std::map<uint64_t, std::string> owners_;
   std::set<uint64_t> slots_;
   int computed_twice_ = 0;

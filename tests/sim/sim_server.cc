@@ -8,14 +8,18 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/substitute.h"
 #include "base/clock.h"
+#include "base/dtype.h"
 #include "base/files/durable_file.h"
 #include "base/files/sealed_json.h"
 #include "base/log.h"
+#include "base/model/config.h"
+#include "base/model/parameters.h"
+#include "base/model/safetensors.h"
 #include "nlohmann/json.hpp"
+#include "server/weights/base_weights.h"
 
 namespace roundhouse::sim {
 namespace {
@@ -28,13 +32,7 @@ constexpr char kConfig[] =
     R"( "rms_norm_eps": 1e-06, "rope_theta": 1000000.0,)"
     R"( "tie_word_embeddings": true, "vocab_size": $0})";
 
-// In place of prepare.py: every dataset is the same one.
-constexpr char kHelper[] =
-    "while [ \"$1\" != --out ]; do shift; done\n"
-    "exec install -D -t \"$2\" %ROOT%/prepared/*\n";
-
-constexpr int kTokens = 3;       // of each sequence
-constexpr uint32_t kWords = 36;  // less than models know
+constexpr int kTokens = 3;  // of each sequence
 
 void WriteFile(const std::string& path, absl::string_view bytes) {
   std::ofstream file(path, std::ios::binary);
@@ -52,7 +50,7 @@ void WritePrepared(const std::string& folder, int sequences) {
   std::vector<uint32_t> tokens;
   std::vector<uint64_t> offsets = {0};
   for (int i = 0; i < sequences * kTokens; ++i) {
-    tokens.push_back(static_cast<uint32_t>(i) % kWords);
+    tokens.push_back(static_cast<uint32_t>(i % kPromptTokens));
   }
   std::vector<uint32_t> lines;
   for (int i = 1; i <= sequences; ++i) {
@@ -79,9 +77,35 @@ void WritePrepared(const std::string& folder, int sequences) {
   WriteFile(folder + "/manifest.json", SealJson(manifest.dump(1) + "\n"));
 }
 
+ModelConfig ConfigOfModels() {
+  auto config =
+      ParseModelConfig(absl::Substitute(kConfig, kVocabulary), "config.json");
+  ROUNDHOUSE_CHECK(config.ok()) << config.status();
+  return *std::move(config);
+}
+
+// Zeros, for what is read of them nobody computes with.
+void WriteWeights(const std::string& folder) {
+  std::vector<SafetensorsEntry> entries;
+  for (const UnitSpec& unit : ModelUnits(ConfigOfModels())) {
+    for (const ParameterSpec& spec : unit.parameters) {
+      entries.push_back({spec.name, FileDType::kF32, spec.shape});
+    }
+  }
+  const auto prefix = BuildSafetensorsHeader(entries);
+  ROUNDHOUSE_CHECK(prefix.ok()) << prefix.status();
+  std::string file = prefix->bytes;
+  file.resize(prefix->file_size);
+  WriteFile(folder + "/model.safetensors", file);
+}
+
 }  // namespace
 
-SimServer::SimServer(const SimServerOptions& options) : options_(options) {
+SimServer::SimServer(const SimServerOptions& options)
+    : options_(options),
+      helpers_({.prepared = options.root + "/prepared",
+                .seed = options.workers.seed,
+                .longest = options.helper_time}) {
   SetTimeForTest(&clock_);
   WriteInputs();
 }
@@ -96,10 +120,23 @@ void SimServer::WriteInputs() const {
   for (const char* folder : {"/data", "/state", "/prepared"}) {
     std::filesystem::create_directories(root + folder);
   }
-  WriteModel(root + "/data/m", 40);
+  for (const char* model : {kModel, kOtherModel}) {
+    const std::string folder = absl::StrCat(root, "/data/", model);
+    WriteModel(folder, kVocabulary);
+    WriteWeights(folder);
+  }
   WriteFile(root + "/data/d.jsonl", "{\"text\": \"a\"}\n");
-  WriteFile(root + "/helper", absl::StrReplaceAll(kHelper, {{"%ROOT%", root}}));
   WritePrepared(root + "/prepared", options_.sequences);
+}
+
+HelperProgram SimServer::Helper() {
+  return {.script = "/prepare.py",
+          .start = [this](EventLoop& loop, const ChildOptions& options,
+                          std::function<void(int)> on_exit,
+                          std::function<void(const std::string&)> on_stdout) {
+            return helpers_.Start(loop, options, std::move(on_exit),
+                                  std::move(on_stdout));
+          }};
 }
 
 void SimServer::Start() {
@@ -121,8 +158,7 @@ void SimServer::Start() {
       std::make_unique<SimWorkers>(*daemon_->loop, *daemon_->arena, workers);
   auto engine = Engine::Create({.state_dir = state_dir,
                                 .data_roots = {options_.root + "/data"},
-                                .python = "/bin/sh",
-                                .prepare_script = options_.root + "/helper",
+                                .dataset_helper = Helper(),
                                 .device = {uint64_t{64} << 20},
                                 .peers = {.enabled = false},
                                 .max_running_jobs = options_.max_running_jobs},
@@ -166,11 +202,7 @@ bool SimServer::Turn() {
 }
 
 void SimServer::Settle() {
-  while (true) {
-    if (Turn()) continue;
-    if (!daemon_->loop->watches()) return;
-    // A child runs, in real time.
-    daemon_->loop->RunTurn(absl::Seconds(10));
+  while (Turn()) {
   }
 }
 
@@ -186,6 +218,12 @@ void SimServer::RunFor(absl::Duration time, const std::function<void()>& each) {
     if (next > end || now >= end) break;
   }
   Settle();
+}
+
+uint64_t BaseBytes() {
+  constexpr uint64_t kPageBytes = 4096;  // the arena gives whole pages
+  const uint64_t bytes = BaseWeightsBytes(ConfigOfModels(), DType::kF32);
+  return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
 }
 
 void WriteModel(const std::string& folder, int vocabulary) {

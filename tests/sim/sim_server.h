@@ -5,8 +5,8 @@
 // One thread does everything, in an order that a seed decides; the clock stands
 // still until nothing is left to do, and then goes on to the next timer.  Work
 // beside the loop is done by ManualThreads; calls of the API, which block, come
-// from a second thread while the loop turns, one at a time.  A dataset is
-// prepared by a child that links files which are there; the clock waits for it.
+// from a second thread while the loop turns, one at a time.  Data and prompts
+// are read by children that are no processes (sim_helpers.h).
 //
 // Thread-compatible.  One at a time in a process (SetTimeForTest).
 #ifndef ROUNDHOUSE_TESTS_SIM_SIM_SERVER_H_
@@ -24,6 +24,7 @@
 #include "absl/time/time.h"
 #include "base/manual_clock.h"
 #include "server/arena/host_arena.h"
+#include "server/dataset/dataset_helper.h"
 #include "server/jobs/engine.h"
 #include "server/limits/limit_check.h"
 #include "server/limits/limit_table.h"
@@ -32,6 +33,7 @@
 #include "server/loop/manual_threads.h"
 #include "server/observe/metrics.h"
 #include "server/store/store.h"
+#include "tests/sim/sim_helpers.h"
 #include "tests/sim/sim_workers.h"
 
 namespace roundhouse::sim {
@@ -41,7 +43,9 @@ struct SimServerOptions {
   SimWorkersOptions workers;
   uint64_t host_bytes = uint64_t{64} << 20;
   int max_running_jobs = 2;
-  int sequences = 12;    // in every dataset
+  int sequences = 12;  // in every dataset
+  // What a helper takes at most for a dataset, or to tokenize.
+  absl::Duration helper_time = absl::ZeroDuration();
   Sharing sharing = {};  // as the table of limits says it
   // What of the store's writes fails, as StoreOptions::fault.
   std::function<absl::Status()> store_fault = [] { return absl::OkStatus(); };
@@ -66,6 +70,7 @@ class SimServer {
   DeviceLoans& loans() { return *daemon_->loans; }
   const LimitCheck& limits() { return *daemon_->limits; }
   SimWorkers& workers() { return *daemon_->workers; }
+  SimHelpers& helpers() { return helpers_; }
   HostArena& arena() { return *daemon_->arena; }
   const ServerMetrics& metrics() const { return *daemon_->metrics; }
   // Whether the store may have something new since this was asked last.
@@ -116,13 +121,22 @@ class SimServer {
   };
 
   void WriteInputs() const;
+  HelperProgram Helper();
 
   const SimServerOptions options_;
   ManualClock clock_;
+  SimHelpers helpers_;
   uint64_t lives_ = 0;
   std::atomic<bool> store_told_ = false;
   std::unique_ptr<Daemon> daemon_;
 };
+
+// Two equal models of each server, with weights, as jobs and samples name them.
+inline constexpr char kModel[] = "m";
+inline constexpr char kOtherModel[] = "other";
+
+// What the arena keeps of one of them that adapters or a sample were on.
+uint64_t BaseBytes();
 
 // A tiny model without weights, in a new folder.
 void WriteModel(const std::string& folder, int vocabulary);

@@ -133,12 +133,14 @@ uint64_t SimWorkers::Send(WorkerId id, wire::Body body, ReplyHandler* handler) {
   if (handler != nullptr) worker.replies.Expect(attempt, handler);
   worker.waiting.push_back({id, attempt, std::move(body)});
   if (worker.info.role == WorkerRole::kDevice) {
-    const auto slots = std::count_if(
-        worker.waiting.begin(), worker.waiting.end(), [](const Order& order) {
-          return std::holds_alternative<wire::RunSlot>(order.body);
-        });
-    ROUNDHOUSE_CHECK(slots + (worker.running.has_value() ? 1 : 0) <=
-                     wire::kMaxDispatchedSlots);
+    const auto is_slot = [](const Order& order) {
+      return std::holds_alternative<wire::RunSlot>(order.body);
+    };
+    const auto waiting =
+        std::count_if(worker.waiting.begin(), worker.waiting.end(), is_slot);
+    const bool one_runs =
+        worker.running.has_value() && is_slot(worker.running->order);
+    ROUNDHOUSE_CHECK(waiting + (one_runs ? 1 : 0) <= wire::kMaxDispatchedSlots);
   }
   GoOnLater(id, kLatency);
   return attempt;
@@ -391,7 +393,9 @@ void SimWorkers::EndCommand(WorkerId id) {
   }
   const auto* const file = std::get_if<wire::FileOp>(&body);
   ROUNDHOUSE_CHECK(file != nullptr) << "a command that no worker has here";
-  const bool good = fakes::Save(arena_.arena(), *file);
+  const bool save = file->kind == wire::FileOpKind::kSave;
+  const bool good =
+      !(save && options_.disk_full()) && fakes::Save(arena_.arena(), *file);
   constexpr uint32_t kResourceExhausted = 8;
   Answer(id, good ? wire::Body(wire::FileOpDone{file->operation, 1})
                   : wire::Failed{file->operation, kResourceExhausted,

@@ -48,6 +48,8 @@ struct SimWorkersOptions {
   std::function<absl::Duration(uint64_t job)> layer_time_of = {};
   // Words that the daemon raises ring no bell here: who waits looks again.
   absl::Duration look_again = absl::Milliseconds(100);
+  // Whether saves fail.
+  std::function<bool()> disk_full = [] { return false; };
   // Is told of a command as it begins, and of one that is done, with the time
   // that a slot was computed.
   std::function<void(const Order&)> begins = [](const Order&) {};
