@@ -120,10 +120,11 @@ StepSpec DispatcherFeed::SpecOf(const FedJob& job) const {
   spec.blocks =
       BlocksOf(spec.plan, IsOnePass(rounds.updates) ? 2 : rounds.per_step,
                job_slots_ * machine_.device_count());
+  const int64_t tensors = BoundaryTensors(spec.plan, RowGradientOf(costs),
+                                          job_slots_ * machine_.device_count());
   spec.boundary_blocks =
-      rounds.micro_batches * job.boundary_tensors.value_or(BoundaryTensors(
-                                 spec.plan, RowGradientOf(costs),
-                                 job_slots_ * machine_.device_count()));
+      rounds.micro_batches *
+      std::min(tensors, job.boundary_tensors.value_or(tensors));
   spec.layer_costs = LayerCosts(costs);
   spec.device_bytes = [&costs](const Part& part) {
     return PartPeakBytes(part, costs);

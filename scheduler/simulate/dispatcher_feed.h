@@ -34,8 +34,8 @@ struct FedJob {
   const StepPlan* plan = nullptr;
   HostWork::Rounds rounds;
   Priority priority = Priority::kNormal;
-  // Blocks for each of a round's micro-batches; none: as many as the slots that
-  // may be with devices need.
+  // Blocks for each of a round's micro-batches; none, or more: as many as the
+  // slots that may be with devices need.
   std::optional<int64_t> boundary_tensors = {};
 };
 

@@ -46,7 +46,12 @@ absl::Status JobMemory::TryAllocate(int device_count) {
                                {device_count, arena_.limit_bytes()});
   RoundBuffersOptions buffers =
       BufferOptions(options_.spec, model, plan_, longest, device_count);
-  buffers.boundary_tensors = need.boundary_tensors;
+  // Of shorter rows more would fit than were admitted.
+  buffers.boundary_tensors =
+      std::min(need.boundary_tensors,
+               NeedOf(options_.spec, model, plan_, options_.spec.max_length(),
+                      {device_count, arena_.limit_bytes()})
+                   .boundary_tensors);
   ASSIGN_OR_RETURN(buffers_, RoundBuffers::Create(arena_, buffers));
   table_bytes_ = need.table_bytes;
   const uint64_t free_bytes = arena_.limit_bytes() - arena_.used_bytes();

@@ -76,7 +76,8 @@ TEST_F(JobMemoryTest, AnotherPlanComesWithItsBuffers) {
   Prepare("max_steps: 1");
   Allocate();
   const Plan plan = {.forward = {{0, 2}}, .backward = {{3, 3}, {0, 2}}};
-  auto buffers = *RoundBuffers::WithPlan(*arena_, plan, memory_->buffers());
+  auto buffers =
+      *RoundBuffers::WithPlan(*arena_, plan, memory_->buffers(), 1 << 20);
   const RoundBuffers* const made = buffers.get();
   memory_->Adopt(plan, std::move(buffers));
   EXPECT_EQ(&memory_->buffers(), made);

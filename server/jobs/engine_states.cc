@@ -239,6 +239,10 @@ absl::StatusOr<JobRecord> Engine::PauseNow(const std::string& id,
 // know it, too.
 absl::StatusOr<JobRecord> Engine::StayPaused(const JobRecord& job,
                                              Memory memory) {
+  // It comes back once the store takes what waits for it.
+  if (job.reason == JobReason::kGivesWay) {
+    RETURN_IF_ERROR(transitions_.CheckAsks(job.id));
+  }
   RunningJob* const running = running_.Find(job.id);
   if (running == nullptr) {
     if (!queue_.WaitsForRoom(job.id)) return job;
@@ -250,9 +254,11 @@ absl::StatusOr<JobRecord> Engine::StayPaused(const JobRecord& job,
     status_.ShowEnded(job.id, -1, changed.state, changed.reason);
     return changed;
   }
-  if (running->spilled()) {
+  if (running->spilled() || job.reason == JobReason::kGivesWay) {
     return kept_.FollowWith(*running, RunningJob::AfterPause::kPaused);
   }
+  // One whose save finds no room, and that was resumed meanwhile.
+  running->set_after_pause(RunningJob::AfterPause::kPaused);
   const bool may_rest = running->MayRestHeld();
   if (memory == Memory::kGivenBack && job.state == JobState::kPaused &&
       (may_rest || running->runner().resting())) {

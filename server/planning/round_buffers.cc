@@ -1,5 +1,8 @@
 #include "server/planning/round_buffers.h"
 
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "base/wire/words.h"
@@ -59,16 +62,48 @@ absl::StatusOr<std::unique_ptr<RoundBuffers>> RoundBuffers::Create(
 }
 
 absl::StatusOr<std::unique_ptr<RoundBuffers>> RoundBuffers::WithPlan(
-    HostArena& arena, const Plan& plan, const RoundBuffers& before) {
+    HostArena& arena, const Plan& plan, const RoundBuffers& before,
+    uint64_t bytes) {
   auto buffers =
       std::unique_ptr<RoundBuffers>(new RoundBuffers(before.options()));
   buffers->options_.plan = plan;
   buffers->memory_ = before.memory_;
   buffers->more_ = before.more_;
   buffers->contributions_ = before.contributions_;
-  RETURN_IF_ERROR(buffers->WantTensors(arena));
-  RETURN_IF_ERROR(buffers->WantSums(arena));
+  RETURN_IF_ERROR(buffers->Change(arena, bytes));
   return buffers;
+}
+
+absl::Status RoundBuffers::Change(HostArena& arena, uint64_t bytes) {
+  const Plan& plan = options_.plan;
+  const ContributionOptions& sums = options_.contributions;
+  const int64_t want =
+      BoundaryTensors(plan, options_.row_gradient, sums.slots_ahead);
+  DropTensors(want);
+  const int64_t have = options_.boundary_tensors;
+  const int64_t needed = std::max<int64_t>(
+      0, LeastBoundaryTensors(plan, options_.row_gradient) - have);
+  const bool needs_sums = !Suffice(contributions_->blocks(), plan, sums);
+  const uint64_t tensor_bytes = BoundaryTensorBytes(options_);
+  const uint64_t sum_bytes = ContributionBytes(plan, sums);
+  const uint64_t needed_bytes = static_cast<uint64_t>(needed) * tensor_bytes +
+                                (needs_sums ? sum_bytes : 0);
+  if (needed_bytes > bytes) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        needed_bytes, " bytes are needed, ", bytes, " may be taken"));
+  }
+  if (needs_sums) RETURN_IF_ERROR(NewSums(arena));
+  const uint64_t left = bytes - needed_bytes;
+  const int64_t more =
+      std::min(want - have, needed + static_cast<int64_t>(left / tensor_bytes));
+  if (more > 0) {
+    const absl::Status added = AddTensors(arena, more);
+    return needed > 0 ? added : absl::OkStatus();
+  }
+  const bool other_sums = contributions_->blocks() != BlocksOf(plan, sums);
+  // It goes on with the old ones where there is no room.
+  if (other_sums && sum_bytes <= left) NewSums(arena).IgnoreError();
+  return absl::OkStatus();
 }
 
 absl::Status RoundBuffers::AddTensors(HostArena& arena, int64_t tensors) {
@@ -82,27 +117,20 @@ absl::Status RoundBuffers::AddTensors(HostArena& arena, int64_t tensors) {
   return absl::OkStatus();
 }
 
-absl::Status RoundBuffers::WantTensors(HostArena& arena) {
-  const int64_t have = options_.boundary_tensors;
-  const int64_t want = BoundaryTensors(options_.plan, options_.row_gradient,
-                                       options_.contributions.slots_ahead);
-  if (want <= have || AddTensors(arena, want - have).ok()) {
-    return absl::OkStatus();
+// Those that were added for another plan, where this one wants none of them.
+void RoundBuffers::DropTensors(int64_t want) {
+  while (!more_.empty()) {
+    const int64_t tensors = more_.back()->blocks / options_.micro_batches;
+    if (options_.boundary_tensors - tensors < want) return;
+    options_.boundary_tensors -= tensors;
+    more_.pop_back();
   }
-  const int64_t least =
-      LeastBoundaryTensors(options_.plan, options_.row_gradient);
-  return least <= have ? absl::OkStatus() : AddTensors(arena, least - have);
 }
 
-absl::Status RoundBuffers::WantSums(HostArena& arena) {
-  const Plan& plan = options_.plan;
-  const ContributionOptions& options = options_.contributions;
-  const ContributionBlocks have = contributions_->blocks();
-  if (have == BlocksOf(plan, options)) return absl::OkStatus();
-  auto sums = ContributionBuffers::Create(arena, plan, options);
-  if (!sums.ok() && Suffice(have, plan, options)) return absl::OkStatus();
-  RETURN_IF_ERROR(sums.status());
-  contributions_ = *std::move(sums);
+absl::Status RoundBuffers::NewSums(HostArena& arena) {
+  ASSIGN_OR_RETURN(contributions_,
+                   ContributionBuffers::Create(arena, options_.plan,
+                                               options_.contributions));
   return absl::OkStatus();
 }
 

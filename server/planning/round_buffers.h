@@ -59,10 +59,13 @@ class RoundBuffers {
       HostArena& arena, const RoundBuffersOptions& options);
   // For another plan of the same job, whose slots may begin when those of
   // `before` have ended: with the same memory, more blocks where the plan wants
-  // them, and other contribution buffers where it has other numbers of them.
-  // What there is no room for it does without, if none of its slots needs it.
+  // them, fewer where it wants none of those that were added, and other
+  // contribution buffers where it has other numbers of them.  What is more than
+  // `bytes` it does without, if none of its slots needs it; else
+  // RESOURCE_EXHAUSTED.
   static absl::StatusOr<std::unique_ptr<RoundBuffers>> WithPlan(
-      HostArena& arena, const Plan& plan, const RoundBuffers& before);
+      HostArena& arena, const Plan& plan, const RoundBuffers& before,
+      uint64_t bytes);
 
   // Room for one activation or gradient of a micro-batch.
   uint64_t Block(int block) const;
@@ -114,8 +117,10 @@ class RoundBuffers {
       : options_(options) {}
 
   absl::Status AddTensors(HostArena& arena, int64_t tensors);
-  absl::Status WantTensors(HostArena& arena);
-  absl::Status WantSums(HostArena& arena);
+  void DropTensors(int64_t want);
+  absl::Status NewSums(HostArena& arena);
+  // To what the options' plan wants, for so many bytes more.
+  absl::Status Change(HostArena& arena, uint64_t bytes);
 
   // Counting micro-batches of both sets.
   uint64_t Index(int set, int micro_batch) const;

@@ -25,6 +25,8 @@ RoundBuffersOptions TestOptions() {
   return options;
 }
 
+constexpr uint64_t kMore = 1 << 20;
+
 uint64_t HeaderBytes() {
   return (*HostArena::Create(1 << 20, 3))->used_bytes();
 }
@@ -120,7 +122,7 @@ TEST(RoundBuffersTest, AnotherPlanGoesOnWithTheSameMemory) {
   EXPECT_DEATH(first->contributions().Buffer(2, 3), "block 3");
   const uint64_t used = arena->used_bytes();
   Plan plan = {{}, {{0, 3}}, true};
-  auto second = *RoundBuffers::WithPlan(*arena, plan, *first);
+  auto second = *RoundBuffers::WithPlan(*arena, plan, *first, kMore);
   EXPECT_EQ(&second->contributions(), &first->contributions());
   EXPECT_EQ(second->Block(0), first->Block(0));
   EXPECT_EQ(second->block_count(), first->block_count());
@@ -129,7 +131,7 @@ TEST(RoundBuffersTest, AnotherPlanGoesOnWithTheSameMemory) {
   EXPECT_EQ(second->contributions().Buffer(2, 1).bytes, 4096u);
   // Two sums of each layer.
   plan.split = {{1, 1}};
-  auto third = *RoundBuffers::WithPlan(*arena, plan, *second);
+  auto third = *RoundBuffers::WithPlan(*arena, plan, *second, kMore);
   EXPECT_NE(&third->contributions(), &second->contributions());
   EXPECT_EQ(third->contributions().host_bytes(), 24576u);
   EXPECT_EQ(third->Block(0), second->Block(0));
@@ -146,42 +148,74 @@ TEST(RoundBuffersTest, WithoutRoomTheOldBuffersServeWhereTheySuffice) {
       HeaderBytes() + PagesOf(RoundBuffersBytes(options)) + PagesOf(24576), 3);
   auto first = *RoundBuffers::Create(*arena, options);
   ASSERT_EQ(arena->free_bytes(), 0u);
-  auto second = *RoundBuffers::WithPlan(*arena, TestOptions().plan, *first);
+  auto second =
+      *RoundBuffers::WithPlan(*arena, TestOptions().plan, *first, kMore);
   EXPECT_EQ(&second->contributions(), &first->contributions());
   EXPECT_EQ(second->block_count(), 12);
   Plan wide = options.plan;
   wide.split = {{1, 1, 1, 1}};
-  EXPECT_EQ(RoundBuffers::WithPlan(*arena, wide, *first).status().code(),
+  EXPECT_EQ(RoundBuffers::WithPlan(*arena, wide, *first, kMore).status().code(),
             absl::StatusCode::kResourceExhausted);
-  EXPECT_EQ(
-      RoundBuffers::WithPlan(*arena, BlockByBlock(3), *first).status().code(),
-      absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(RoundBuffers::WithPlan(*arena, BlockByBlock(3), *first, kMore)
+                .status()
+                .code(),
+            absl::StatusCode::kResourceExhausted);
 }
 
 TEST(RoundBuffersTest, APlanThatWantsMoreBlocksHasThemBesideTheOthers) {
   auto arena = *HostArena::Create(1 << 20, 3);
   RoundBuffersOptions options = TestOptions();
   options.plan = {{}, {{0, 3}}, true};
-  options.boundary_tensors = 2;
+  options.boundary_tensors = 4;
   auto first = *RoundBuffers::Create(*arena, options);
-  EXPECT_EQ(first->block_count(), 6);
-  auto second = *RoundBuffers::WithPlan(*arena, BlockByBlock(3), *first);
+  EXPECT_EQ(first->block_count(), 12);
+  auto second = *RoundBuffers::WithPlan(*arena, BlockByBlock(3), *first, kMore);
   const int64_t wanted = BoundaryTensors(BlockByBlock(3), RowGradient::kRead,
                                          options.contributions.slots_ahead);
   EXPECT_EQ(second->block_count(), 3 * wanted);
   EXPECT_EQ(second->host_bytes() - first->host_bytes(),
-            (wanted - 2) * BoundaryTensorBytes(options));
+            (wanted - 4) * BoundaryTensorBytes(options));
   Ranges ranges;
   for (int block = 0; block < second->block_count(); ++block) {
-    if (block < 6) {
+    if (block < 12) {
       EXPECT_EQ(second->Block(block), first->Block(block));
     }
     ranges.Add(second->Block(block), 2 * 7 * 5 * 2);
   }
   EXPECT_DEATH(second->Block(static_cast<int>(second->block_count())), "block");
-  // Back again it keeps them.
-  auto third = *RoundBuffers::WithPlan(*arena, options.plan, *second);
-  EXPECT_EQ(third->block_count(), second->block_count());
+  // Back again it gives them back.
+  auto third = *RoundBuffers::WithPlan(*arena, options.plan, *second, kMore);
+  EXPECT_EQ(third->block_count(), 12);
+  EXPECT_EQ(third->host_bytes(), first->host_bytes());
+}
+
+// What a plan needs goes before what it wants, and both are within the bytes
+// that it may take.
+TEST(RoundBuffersTest, APlanTakesWhatItNeedsFirst) {
+  auto arena = *HostArena::Create(4 << 20, 3);
+  RoundBuffersOptions options = TestOptions();
+  options.contributions.units = {{1, 0, false, 1024}, {2, 1, false, 1024}};
+  options.plan = {{}, {{0, 3}}, true};
+  options.boundary_tensors = 4;
+  auto first = *RoundBuffers::Create(*arena, options);
+  Plan plan = BlockByBlock(3);
+  plan.split.assign(plan.slot_count(), {1, 1, 1, 1});
+  const uint64_t tensor = BoundaryTensorBytes(options);
+  const uint64_t sums = ContributionBytes(plan, options.contributions);
+  const int64_t least = LeastBoundaryTensors(plan, RowGradient::kRead);
+  ASSERT_EQ(least, 5);
+  ASSERT_GT(BoundaryTensors(plan, RowGradient::kRead, 3), least);
+  EXPECT_EQ(RoundBuffers::WithPlan(*arena, plan, *first, tensor + sums - 1)
+                .status()
+                .code(),
+            absl::StatusCode::kResourceExhausted);
+  const uint64_t used = arena->used_bytes();
+  auto second = *RoundBuffers::WithPlan(*arena, plan, *first, tensor + sums);
+  EXPECT_EQ(second->block_count(), 3 * least);
+  EXPECT_EQ(second->contributions().host_bytes(), sums);
+  EXPECT_LE(arena->used_bytes() - used, PagesOf(tensor) + PagesOf(sums));
+  auto third = *RoundBuffers::WithPlan(*arena, plan, *first, 2 * tensor + sums);
+  EXPECT_EQ(third->block_count(), 3 * (least + 1));
 }
 
 TEST(RoundBuffersTest, TooLittleMemoryTakesNothing) {

@@ -90,6 +90,12 @@ void PlanAdviser::Review(const StepMarks& marks) {
   }
 }
 
+// The rest is for other jobs, and for this one's saves.
+uint64_t PlanAdviser::FreeBytes() const {
+  const uint64_t gap = around_.memory.arena().largest_gap_bytes();
+  return (gap - std::min(gap, around_.memory.table_bytes())) / 2;
+}
+
 JobPlanQuestion PlanAdviser::QuestionOfNow(
     const std::vector<double>& speeds) const {
   const RoundBuffersOptions& buffers = around_.memory.buffers().options();
@@ -110,9 +116,7 @@ JobPlanQuestion PlanAdviser::QuestionOfNow(
   rates_.Apply(question.machine);
   question.rounds = static_cast<int>(StepRounds(options_.spec));
   question.updates = UpdatesOf(options_.spec);
-  // The rest is for other jobs, and for this one's saves.
-  const uint64_t gap = around_.memory.arena().largest_gap_bytes();
-  question.host_bytes = (gap - std::min(gap, around_.memory.table_bytes())) / 2;
+  question.host_bytes = FreeBytes();
   question.sum_blocks = around_.memory.buffers().contributions().blocks();
   question.present = around_.memory.plan();
   return question;
@@ -143,8 +147,12 @@ void PlanAdviser::Search(const std::vector<double>& speeds) {
 void PlanAdviser::OnFound(const FoundPlan& plan) {
   absl::StatusOr<std::unique_ptr<RoundBuffers>> buffers =
       RoundBuffers::WithPlan(around_.memory.arena(), plan.plan,
-                             around_.memory.buffers());
-  if (!buffers.ok()) return;  // the old plan goes on: it has its memory
+                             around_.memory.buffers(), FreeBytes());
+  if (!buffers.ok()) {  // the old plan goes on: it has its memory
+    calls_.note(absl::StrCat("the plan stays: of host memory ",
+                             std::string(buffers.status().message())));
+    return;
+  }
   coming_ = *std::move(buffers);
   searching_ = true;
   wait_ = around_.memory.arena().pages().WhenReady(

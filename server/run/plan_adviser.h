@@ -78,6 +78,8 @@ class PlanAdviser final : public StepMeasures {
     std::unique_ptr<RoundBuffers> buffers;
   };
 
+  // What another plan may take of the arena.
+  uint64_t FreeBytes() const;
   void Search(const std::vector<double>& speeds);
   JobPlanQuestion QuestionOfNow(const std::vector<double>& speeds) const;
   void OnFound(const FoundPlan& plan);

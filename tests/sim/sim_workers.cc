@@ -46,6 +46,7 @@ absl::Duration SimWorkers::Draw(absl::Duration least, absl::Duration most) {
 // --- deaths ---
 
 void SimWorkers::StartLater(WorkerId id) {
+  ++At(id).life;  // an earlier start comes no more
   ++At(id).info.starts;
   After(id, Draw(absl::Milliseconds(100), absl::Seconds(3)), [this, id] {
     At(id).info.up = true;
