@@ -43,8 +43,8 @@ class RoundBoundaries {
   RoundBoundaries() = default;  // of no micro-batches
   RoundBoundaries(std::shared_ptr<const BoundaryMap> map, int micro_batches);
 
-  // How many blocks they take: rows none once they have them; what a part of
-  // the plan's slot writes of its micro-batches.
+  // How many blocks the rows take, none once they have them, and how many a
+  // part of the plan's slot takes.
   int64_t RowsNeed() const { return rows_taken_ ? 0 : micro_batches_; }
   int64_t SlotNeeds(int slot, IndexRange micro_batches) const;
   void TakeRows(BoundaryPool& pool);

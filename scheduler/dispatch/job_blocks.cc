@@ -90,7 +90,7 @@ int JobSteps::LayerOf(int unit) const {
 
 // A tied head's sums are of two units.
 void JobSteps::FreeBlocksOfUnit(Round& round, int unit) {
-  if (unit == 0) return;  // rows have buffers of their own
+  if (unit == 0) return;  // its rows' gradients are in blocks of the pool
   const int layer = LayerOf(unit);
   const bool both =
       layer != shape_.layer_count - 1 ||

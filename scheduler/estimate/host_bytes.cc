@@ -13,7 +13,7 @@ int64_t BoundaryBytes(const TrainingSetup& setup) {
   return 2 * setup.micro_batch_tokens() * setup.shape.hidden_size;
 }
 
-int64_t LeastTensors(const TrainingSetup& setup) {
+int64_t BlockByBlockTensors(const TrainingSetup& setup) {
   return BoundaryTensors(
       BlockByBlock(static_cast<int>(setup.shape.layer_count)),
       RowGradientOf(setup), kLeastSlotsAhead);

@@ -27,6 +27,7 @@ inline constexpr int64_t kFrozenBytes = 2;
 // Bytes for each parameter in a sum on its way to a reduction.
 inline constexpr int64_t kFp32ContributionBytes = 4;
 inline constexpr int64_t kFastContributionBytes = 2;
+
 struct HostMemory {
   int64_t base = 0;           // frozen weights, shared by jobs on them
   int64_t state = 0;          // of what trains
@@ -42,7 +43,7 @@ RowGradient RowGradientOf(const TrainingSetup& setup);
 int64_t BoundaryBytes(const TrainingSetup& setup);
 // Tensors between stages of each micro-batch when every stage is one block and
 // slots are sent the least ahead.
-int64_t LeastTensors(const TrainingSetup& setup);
+int64_t BlockByBlockTensors(const TrainingSetup& setup);
 
 // The blocks of a plan with such stages and every slot one device wide: the
 // fewest.

@@ -49,8 +49,8 @@ TEST(HostBytesTest, ATiedMatrixIsHeldOnce) {
 // The inputs of all stages, the outputs of two slots, and one gradient of the
 // embedding where that trains.
 TEST(HostBytesTest, TheLeastBetweenStages) {
-  EXPECT_EQ(LeastTensors(TestSetup("qwen3-32b")), 65 + 2 + 1);
-  EXPECT_EQ(LeastTensors(TestLora("qwen3-32b", 8)), 65 + 2);
+  EXPECT_EQ(BlockByBlockTensors(TestSetup("qwen3-32b")), 65 + 2 + 1);
+  EXPECT_EQ(BlockByBlockTensors(TestLora("qwen3-32b", 8)), 65 + 2);
 }
 
 TEST(HostBytesTest, ContributionsAreOfLayersAndHead) {

@@ -19,7 +19,7 @@ int64_t HostNeedBytes(const TrainingSetup& setup, int device_count,
       (batch_sequences + setup.micro_batch_sequences - 1) /
       setup.micro_batch_sequences;
   const int64_t of_round = std::min(micro_batches, kAutoRoundMicroBatches);
-  return HostBytesOf(setup, LeastTensors(setup), of_round,
+  return HostBytesOf(setup, BlockByBlockTensors(setup), of_round,
                      LeastBlocks(setup, device_count),
                      (micro_batches + of_round - 1) / of_round)
       .total();

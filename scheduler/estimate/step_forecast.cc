@@ -144,9 +144,9 @@ class Forecaster {
     const DevicePreset& smallest = Smallest(question_.devices);
     forecast_.device_needed_bytes = DeviceNeedBytes(setup_, smallest);
     const auto devices = static_cast<int>(question_.devices.size());
-    forecast_.host =
-        HostBytesOf(setup_, LeastTensors(setup_), forecast_.round_micro_batches,
-                    LeastBlocks(setup_, devices), Rounds());
+    forecast_.host = HostBytesOf(setup_, BlockByBlockTensors(setup_),
+                                 forecast_.round_micro_batches,
+                                 LeastBlocks(setup_, devices), Rounds());
     forecast_.longest = FindLongestSequence(setup_, smallest, devices,
                                             question_.batch_sequences,
                                             question_.host_memory_bytes);

@@ -46,7 +46,7 @@ absl::Status JobMemory::TryAllocate(int device_count) {
                                {device_count, arena_.limit_bytes()});
   RoundBuffersOptions buffers =
       BufferOptions(options_.spec, model, plan_, longest, device_count);
-  // Of shorter rows more would fit than were admitted.
+  // Shorter rows would have room for more than were admitted.
   buffers.boundary_tensors =
       std::min(need.boundary_tensors,
                NeedOf(options_.spec, model, plan_, options_.spec.max_length(),

@@ -137,7 +137,7 @@ TEST(JobNeedsTest, AWidePlanNeedsASumOfEachPart) {
   const HostNeed wide = Need(absl::StrCat(kWideJob, ", width: 2}"), model);
   EXPECT_EQ(wide.contribution_bytes, 2 * narrow.contribution_bytes);
   EXPECT_EQ(wide.state_bytes, narrow.state_bytes);
-  // As many parts are fewer slots.
+  // With slots in two parts fewer are with devices.
   EXPECT_LE(wide.buffer_bytes, narrow.buffer_bytes);
   // Forward slots have none.
   EXPECT_EQ(Need(absl::StrCat(kWideJob, ", forward_width: [8]}"), model)

@@ -117,7 +117,7 @@ absl::Status RoundBuffers::AddTensors(HostArena& arena, int64_t tensors) {
   return absl::OkStatus();
 }
 
-// Those that were added for another plan, where this one wants none of them.
+// Gives back what was added for another plan, where this one wants none of it.
 void RoundBuffers::DropTensors(int64_t want) {
   while (!more_.empty()) {
     const int64_t tensors = more_.back()->blocks / options_.micro_batches;
