@@ -69,8 +69,8 @@ class EvaluationSamples {
   // Takes up the lines of a checkpoint of `step`.  REQUIRES: before the first
   // Begin.
   void GoOnFrom(const std::string& lines, int64_t step);
-  // What was due before the first step was drawn, or could not be, in an earlier
-  // life of the job.
+  // What was due before the first step was drawn, or could not be, in an
+  // earlier life of the job.
   void FirstAreOver() {
     if (times_.done_step() < 0) times_.DoneUpTo(0);
   }
