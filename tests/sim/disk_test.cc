@@ -3,6 +3,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
 #include "server/store/disk_reserve.h"
@@ -17,8 +18,9 @@ class DiskTest : public SharingTest {
   // One that finds no room for its data waits.
   void SubmitWithoutRoom() {
     StartServer(1, 1);
-    disk_.Set(DiskState::kQuota,
-              [](FileSite site) { return site.name == kPreparedArray.name; });
+    disk_.Set(DiskState::kQuota, [](FileSite site) {
+      return absl::string_view(site.name) == kPreparedArray.name;
+    });
     Submit("ann");
     Pass(absl::Seconds(2));
     ASSERT_EQ(Job(1).state, JobState::kPaused);
