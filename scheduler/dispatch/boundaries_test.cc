@@ -19,16 +19,8 @@ namespace {
 constexpr uint64_t kParts = 4;  // that may run side by side
 constexpr int kSteps = 5;       // of each job
 
-JobShape RandomShape(std::mt19937_64& random) {
-  const int layers = 1 + static_cast<int>(random() % 7);
-  JobShape shape = {layers, layers + 1, random() % 2 == 0, {}};
-  if (random() % 3 == 0) {
-    shape.trainable.assign(layers + 1, false);
-    shape.trainable[1 + random() % layers] = true;
-    for (int unit = 1; unit <= layers; ++unit) {
-      if (random() % 2 == 0) shape.trainable[unit] = true;
-    }
-  }
+JobShape AnyShape(std::mt19937_64& random) {
+  JobShape shape = RandomShape(random);
   shape.stale = random() % 4 == 0;
   shape.one_pass = random() % 4 == 0;
   return shape;
@@ -69,7 +61,7 @@ class Boundaries {
  public:
   explicit Boundaries(uint64_t seed)
       : random_(seed),
-        shape_(RandomShape(random_)),
+        shape_(AnyShape(random_)),
         devices_(1 + static_cast<int>(random_() % 5)),
         world_(shape_, devices_, seed * 7) {
     world_.report_contributions = random_() % 2 == 0;

@@ -6,7 +6,7 @@
 
 namespace roundhouse {
 
-void BoundaryPool::SetCount(int64_t count) {
+void BlockPool::SetCount(int64_t count) {
   if (count == count_) return;
   ROUNDHOUSE_CHECK(free() == count_) << "blocks are in use";
   count_ = count;
@@ -14,7 +14,7 @@ void BoundaryPool::SetCount(int64_t count) {
   std::iota(free_.rbegin(), free_.rend(), 0);
 }
 
-int BoundaryPool::Take() {
+int BlockPool::Take() {
   ROUNDHOUSE_CHECK(!free_.empty());
   const int block = free_.back();
   free_.pop_back();
@@ -38,13 +38,14 @@ int64_t RoundBoundaries::SlotNeeds(int slot, IndexRange micro_batches) const {
          micro_batches.size();
 }
 
-void RoundBoundaries::TakeRows(BoundaryPool& pool) {
+void RoundBoundaries::TakeRows(BlockPool& pool) {
+  if (rows_taken_) return;
   rows_taken_ = true;
   Take(0, {0, micro_batches_}, pool);
 }
 
 void RoundBoundaries::TakeSlot(int slot, IndexRange micro_batches,
-                               BoundaryPool& pool) {
+                               BlockPool& pool) {
   for (const int tensor : map_->slots[slot].outputs) {
     Take(tensor, micro_batches, pool);
   }
@@ -72,7 +73,7 @@ std::vector<int> RoundBoundaries::OfRowGradient() const {
 }
 
 void RoundBoundaries::CommitSlot(int slot, IndexRange micro_batches,
-                                 BoundaryPool& pool) {
+                                 BlockPool& pool) {
   const BoundaryMap::SlotTensors& tensors = map_->slots[slot];
   Read(tensors.input, micro_batches, pool);
   if (tensors.gradient.has_value()) {
@@ -80,12 +81,12 @@ void RoundBoundaries::CommitSlot(int slot, IndexRange micro_batches,
   }
 }
 
-void RoundBoundaries::CommitRowGradient(BoundaryPool& pool) {
+void RoundBoundaries::CommitRowGradient(BlockPool& pool) {
   if (!map_->row_gradient.has_value()) return;
   Read(*map_->row_gradient, {0, micro_batches_}, pool);
 }
 
-void RoundBoundaries::FreeAll(BoundaryPool& pool) {
+void RoundBoundaries::FreeAll(BlockPool& pool) {
   for (auto entry = entries_.rbegin(); entry != entries_.rend(); ++entry) {
     if (entry->block != kNone && entry->readers_left > 0) {
       pool.Free(entry->block);
@@ -95,14 +96,14 @@ void RoundBoundaries::FreeAll(BoundaryPool& pool) {
 }
 
 void RoundBoundaries::Take(int tensor, IndexRange micro_batches,
-                           BoundaryPool& pool) {
+                           BlockPool& pool) {
   for (int64_t i = micro_batches.begin; i < micro_batches.end; ++i) {
     At(tensor, i).block = pool.Take();
   }
 }
 
 void RoundBoundaries::Read(int tensor, IndexRange micro_batches,
-                           BoundaryPool& pool) {
+                           BlockPool& pool) {
   for (int64_t i = micro_batches.end - 1; i >= micro_batches.begin; --i) {
     Entry& entry = At(tensor, i);
     if (--entry.readers_left == 0) pool.Free(entry.block);

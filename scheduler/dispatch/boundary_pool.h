@@ -17,8 +17,8 @@
 
 namespace roundhouse {
 
-// The blocks that nobody has.
-class BoundaryPool {
+// Blocks of one size, and which of them nobody has.
+class BlockPool {
  public:
   // Blocks are numbered from 0.  REQUIRES: none is taken (checked), unless
   // there are as many already.
@@ -47,18 +47,18 @@ class RoundBoundaries {
   // part of the plan's slot takes.
   int64_t RowsNeed() const { return rows_taken_ ? 0 : micro_batches_; }
   int64_t SlotNeeds(int slot, IndexRange micro_batches) const;
-  void TakeRows(BoundaryPool& pool);
-  void TakeSlot(int slot, IndexRange micro_batches, BoundaryPool& pool);
+  void TakeRows(BlockPool& pool);  // unless they have theirs
+  void TakeSlot(int slot, IndexRange micro_batches, BlockPool& pool);
   // They are where they were taken.
   SlotBoundaries OfSlot(int slot, IndexRange micro_batches) const;
   std::vector<int> OfRows() const { return BlocksOf(0, {0, micro_batches_}); }
   std::vector<int> OfRowGradient() const;
 
   // What they read is free where nobody else reads it.
-  void CommitSlot(int slot, IndexRange micro_batches, BoundaryPool& pool);
-  void CommitRowGradient(BoundaryPool& pool);
+  void CommitSlot(int slot, IndexRange micro_batches, BlockPool& pool);
+  void CommitRowGradient(BlockPool& pool);
   // Whatever is taken: the round is dropped.
-  void FreeAll(BoundaryPool& pool);
+  void FreeAll(BlockPool& pool);
 
  private:
   static constexpr int kNone = -1;
@@ -73,8 +73,8 @@ class RoundBoundaries {
   const Entry& At(int tensor, int64_t micro_batch) const {
     return entries_[tensor * micro_batches_ + micro_batch];
   }
-  void Take(int tensor, IndexRange micro_batches, BoundaryPool& pool);
-  void Read(int tensor, IndexRange micro_batches, BoundaryPool& pool);
+  void Take(int tensor, IndexRange micro_batches, BlockPool& pool);
+  void Read(int tensor, IndexRange micro_batches, BlockPool& pool);
   std::vector<int> BlocksOf(int tensor, IndexRange micro_batches) const;
 
   std::shared_ptr<const BoundaryMap> map_;

@@ -1,23 +1,13 @@
 // JobSteps: where sums of gradients, and what crosses between slots, go.
 #include <algorithm>
 #include <iterator>
-#include <numeric>
 
 #include "base/log.h"
 #include "scheduler/dispatch/job_steps.h"
 
 namespace roundhouse {
 
-void JobSteps::SetCount(Blocks& blocks, int64_t count) {
-  if (blocks.count == count) return;
-  ROUNDHOUSE_CHECK(static_cast<int64_t>(blocks.free.size()) == blocks.count)
-      << "blocks are in use";
-  blocks.count = count;
-  blocks.free.resize(count);
-  std::iota(blocks.free.rbegin(), blocks.free.rend(), 0);
-}
-
-int64_t JobSteps::BlocksNeeded(const Slot& slot, const Blocks& of) const {
+int64_t JobSteps::BlocksNeeded(const Slot& slot, const BlockPool& of) const {
   if (slot.sums == 0) return 0;
   const int head = shape_.layer_count - 1;
   int64_t layers = 0;
@@ -42,8 +32,9 @@ void JobSteps::TakeBlocks(Slot& slot) {
   slot.has_blocks = true;
   Round& round = RoundOf(slot);
   --round.slots_without_blocks;
-  if (round.boundaries.RowsNeed() > 0) round.boundaries.TakeRows(pool_);
-  round.boundaries.TakeSlot(slot.plan_slot, slot.micro_batches, pool_);
+  round.boundaries.TakeRows(boundary_blocks_);
+  round.boundaries.TakeSlot(slot.plan_slot, slot.micro_batches,
+                            boundary_blocks_);
   TakeBlocksOfSums(slot);
 }
 
@@ -52,25 +43,24 @@ void JobSteps::TakeBlocksOfSums(Slot& slot) {
   Round& round = RoundOf(slot);
   for (int layer = slot.layers.first; layer <= slot.layers.last; ++layer) {
     if (!shape_.Trains(1 + layer)) continue;
-    std::vector<int>& free = BlocksOfLayer(layer).free;
+    BlockPool& pool = PoolOfLayer(layer);
     std::vector<Round::Block>& taken = round.blocks[layer];
     const int64_t micro_batch = slot.micro_batches.begin;
     auto place = std::find_if(taken.begin(), taken.end(), [&](const auto& b) {
       return b.micro_batch > micro_batch;
     });
     for (int64_t i = 0; i < slot.sums; ++i) {
-      slot.blocks.push_back(free.back());
-      place = std::next(taken.insert(place, {micro_batch, free.back()}));
-      free.pop_back();
+      slot.blocks.push_back(pool.Take());
+      place = std::next(taken.insert(place, {micro_batch, slot.blocks.back()}));
     }
   }
 }
 
 void JobSteps::FreeBlocks(Round& round, int layer) {
-  std::vector<int>& free = BlocksOfLayer(layer).free;
+  BlockPool& pool = PoolOfLayer(layer);
   std::vector<Round::Block>& taken = round.blocks[layer];
   for (auto at = taken.rbegin(); at != taken.rend(); ++at) {
-    free.push_back(at->block);
+    pool.Free(at->block);
   }
   taken.clear();
 }

@@ -16,7 +16,7 @@ bool JobSteps::SendGather() {
     // The host worker takes operations in order: the gather may wait for an
     // update that was sent before it, never for a later one.
     if (GatherWaits(round) || !MayTakeRows(round)) return false;
-    if (round.boundaries.RowsNeed() > 0) round.boundaries.TakeRows(pool_);
+    round.boundaries.TakeRows(boundary_blocks_);
     round.gather_sent = true;
     RunHostOpAction action;
     action.kind = HostOpKind::kGather;
@@ -32,7 +32,7 @@ bool JobSteps::SendGather() {
 
 // In the order of slots: every one before the round has its blocks.
 bool JobSteps::MayTakeRows(const Round& round) const {
-  if (round.boundaries.RowsNeed() > pool_.free()) return false;
+  if (round.boundaries.RowsNeed() > boundary_blocks_.free()) return false;
   return std::all_of(rounds_.begin(), rounds_.end(),
                      [&round](const Round& earlier) {
                        return earlier.number >= round.number ||

@@ -141,7 +141,7 @@ void JobSteps::DropNewestStep() {
     for (int layer = 0; layer < shape_.layer_count; ++layer) {
       FreeBlocks(round, layer);
     }
-    round.boundaries.FreeAll(pool_);
+    round.boundaries.FreeAll(boundary_blocks_);
     std::erase_if(reducible_, [&](const auto& entry) {
       return entry.first == round.number;
     });

@@ -43,23 +43,23 @@ uint64_t JobSteps::BeginStep(const StepSpec& spec) {
                    static_cast<int>(spec.layer_costs.size()) ==
                        shape_.layer_count)
       << spec.layer_costs.size();
-  const RowGradient rows =
-      shape_.Trains(0) ? RowGradient::kRead : RowGradient::kUnread;
+  auto boundaries = std::make_shared<const BoundaryMap>(
+      MapOf(spec.plan, spec.train ? RoundKind::kTrain : RoundKind::kEvaluate,
+            shape_.Trains(0) ? RowGradient::kRead : RowGradient::kUnread));
   ROUNDHOUSE_CHECK(spec.boundary_blocks >=
-                   LeastBoundaryTensors(spec.plan, rows) *
+                   LeastBoundaryTensors(*boundaries) *
                        *std::max_element(spec.round_micro_batches.begin(),
                                          spec.round_micro_batches.end()))
       << spec.boundary_blocks << " blocks for " << ToString(spec.plan);
-  pool_.SetCount(spec.boundary_blocks);
+  boundary_blocks_.SetCount(spec.boundary_blocks);
   if (spec.train) {
-    SetCount(layer_blocks_, spec.blocks.layers);
-    SetCount(head_blocks_, spec.blocks.head);
+    layer_blocks_.SetCount(spec.blocks.layers);
+    head_blocks_.SetCount(spec.blocks.head);
   }
   Step step;
   step.number = next_step_++;
   step.spec = spec;
-  step.boundaries = std::make_shared<const BoundaryMap>(MapOf(
-      spec.plan, spec.train ? RoundKind::kTrain : RoundKind::kEvaluate, rows));
+  step.boundaries = std::move(boundaries);
   step.rounds_left = static_cast<int>(spec.round_micro_batches.size());
   step.updates_allowed = !spec.clip;
   step.update_sent.assign(shape_.unit_count, false);
@@ -156,10 +156,10 @@ void JobSteps::AddSlots(const Step& step, Round& round) {
     if (spec.train && part.backward()) slot.sums = part.contributions;
     layer_blocks += BlocksNeeded(slot, layer_blocks_);
     head_blocks += BlocksNeeded(slot, head_blocks_);
-    ROUNDHOUSE_CHECK(layer_blocks <= layer_blocks_.count &&
-                     head_blocks <= head_blocks_.count)
+    ROUNDHOUSE_CHECK(layer_blocks <= layer_blocks_.count() &&
+                     head_blocks <= head_blocks_.count())
         << "slot " << part.slot << " needs more blocks than "
-        << layer_blocks_.count << " and " << head_blocks_.count;
+        << layer_blocks_.count() << " and " << head_blocks_.count();
     slot.units = UnitsOf(slot);
     for (const int unit : slot.units) {
       ++round.contributors_left[unit];
@@ -287,7 +287,7 @@ void JobSteps::SetReduced(Round& round, int unit) {
   round.reduce_done[unit] = true;
   --round.reduces_left;
   FreeBlocksOfUnit(round, unit);
-  if (unit == 0) round.boundaries.CommitRowGradient(pool_);
+  if (unit == 0) round.boundaries.CommitRowGradient(boundary_blocks_);
 }
 
 // --- deciding ---
@@ -344,12 +344,11 @@ bool JobSteps::MaySend(const Slot& slot) const {
     if (round.number % 2 == slot.round_number % 2) return false;
   }
   if (slot.has_blocks) return true;
-  const auto there = [&](const Blocks& blocks) {
-    return BlocksNeeded(slot, blocks) <=
-           static_cast<int64_t>(blocks.free.size());
+  const auto there = [&](const BlockPool& blocks) {
+    return BlocksNeeded(slot, blocks) <= blocks.free();
   };
   return there(layer_blocks_) && there(head_blocks_) &&
-         BoundariesNeeded(slot) <= pool_.free();
+         BoundariesNeeded(slot) <= boundary_blocks_.free();
 }
 
 void JobSteps::Emit(Slot& slot) {
@@ -376,7 +375,8 @@ void JobSteps::NoteContribution(Slot& slot, int unit) {
 void JobSteps::CommitToRound(Slot& slot) {
   for (const int unit : slot.units) NoteContribution(slot, unit);
   Round& round = RoundOf(slot);
-  round.boundaries.CommitSlot(slot.plan_slot, slot.micro_batches, pool_);
+  round.boundaries.CommitSlot(slot.plan_slot, slot.micro_batches,
+                              boundary_blocks_);
   --round.slots_left;
   Step& step = *FindStep(round.step_number);
   for (const int unit : slot.units) {

@@ -156,18 +156,12 @@ class JobSteps {
     int updates_left = 0;
   };
 
-  // Blocks for sums of decoder layers, or of the head.
-  struct Blocks {
-    int64_t count = 0;
-    std::vector<int> free;
-  };
-
-  static void SetCount(Blocks& blocks, int64_t count);
-  Blocks& BlocksOfLayer(int layer) {
+  // For the layer's sums.
+  BlockPool& PoolOfLayer(int layer) {
     return layer == shape_.layer_count - 1 ? head_blocks_ : layer_blocks_;
   }
-  // What the slot needs of `of`.
-  int64_t BlocksNeeded(const Slot& slot, const Blocks& of) const;
+  // What the slot's sums need of `of`.
+  int64_t BlocksNeeded(const Slot& slot, const BlockPool& of) const;
   // What it takes of the pool, and the rows of its round with the first one.
   int64_t BoundariesNeeded(const Slot& slot) const;
   void TakeBlocks(Slot& slot);
@@ -238,9 +232,9 @@ class JobSteps {
   std::map<SlotId, Slot> slots_;  // of rounds in rounds_, in global order
   SlotId first_waiting_{};        // none before it waits to be sent
   int withdrawing_ = 0;           // slots
-  Blocks layer_blocks_;
-  Blocks head_blocks_;
-  BoundaryPool pool_;
+  BlockPool layer_blocks_;        // for sums of decoder layers
+  BlockPool head_blocks_;         // for the head's
+  BlockPool boundary_blocks_;
   // Round and unit, or head_share(): contributions are down, the reduction is
   // not sent.  None of units reduced as they are updated.
   std::set<std::pair<uint64_t, int>> reducible_;

@@ -172,16 +172,9 @@ TEST(LossesTest, RandomLossesNeverStopOrRepeatAStep) {
   for (uint64_t seed = 1; seed <= 300; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed);
-    const int layers = 1 + static_cast<int>(random() % 7);
+    const JobShape shape = RandomShape(random);
+    const int layers = shape.layer_count;
     const int devices = 1 + static_cast<int>(random() % 5);
-    JobShape shape = {layers, layers + 1, random() % 2 == 0, {}};
-    if (random() % 3 == 0) {
-      shape.trainable.assign(layers + 1, false);
-      shape.trainable[1 + random() % layers] = true;
-      for (int unit = 1; unit <= layers; ++unit) {
-        if (random() % 2 == 0) shape.trainable[unit] = true;
-      }
-    }
     const int most_sent = 1 + static_cast<int>(random() % (3 * devices));
     World world(shape, devices, seed * 7);
     world.report_contributions = random() % 2 == 0;

@@ -38,6 +38,11 @@ struct DispatcherOptions {
   int max_host_ops = 4;  // of all jobs, sent and not yet done
 };
 
+// Parts of one job's slots that are with so many devices, at most.
+inline int MostSlotsAhead(int device_count) {
+  return DispatcherOptions().max_job_slots * device_count;
+}
+
 // What the Dispatcher is told of a device.
 struct DeviceTraits {
   // Relative to the device that costs are for: 0.5 takes twice as long.

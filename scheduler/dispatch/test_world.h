@@ -30,6 +30,8 @@ inline const JobShape kShape = {4, 5, false, {}};
 inline const JobShape kAdapterShape = {
     4, 5, false, {false, true, true, true, false}};
 
+// One to seven layers, tied or not, of which all train or some.
+JobShape RandomShape(std::mt19937_64& random);
 Plan RandomPlan(std::mt19937_64& random, int layers);
 // Blocks for the step's activations and gradients between stages, when so many
 // slots are sent ahead; 0: the fewest there may be.

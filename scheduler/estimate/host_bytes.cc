@@ -21,7 +21,7 @@ int64_t BlockByBlockTensors(const TrainingSetup& setup) {
 
 ContributionBlocks LeastBlocks(const TrainingSetup& setup, int device_count) {
   const Plan plan = BlockByBlock(static_cast<int>(setup.shape.layer_count));
-  return BlocksOf(plan, 1, DispatcherOptions().max_job_slots * device_count);
+  return BlocksOf(plan, 1, MostSlotsAhead(device_count));
 }
 
 HostMemory HostBytesOf(const TrainingSetup& setup, int64_t tensors,

@@ -205,19 +205,16 @@ class Forecaster {
     return (limit - rest) / (RoundMicroBatches() * BoundaryBytes(setup_));
   }
 
-  int MostSlotsAhead() const {
-    return DispatcherOptions().max_job_slots * machine_.device_count();
-  }
-
   ContributionBlocks BlocksOfPlan(const Plan& plan) const {
     return BlocksOf(plan,
                     setup_.clips ? Rounds() : std::max<int64_t>(2, Rounds()),
-                    MostSlotsAhead());
+                    MostSlotsAhead(machine_.device_count()));
   }
 
   int64_t TensorsOf(const Plan& plan) const {
     return FittingTensors(TensorRoom(BlocksOfPlan(plan)), plan,
-                          RowGradientOf(setup_), MostSlotsAhead());
+                          RowGradientOf(setup_),
+                          MostSlotsAhead(machine_.device_count()));
   }
 
   HostMemory HostMemoryOf(const StepPlan& step_plan) const {
@@ -263,7 +260,8 @@ class Forecaster {
     options.boundary_tensors = TensorsOf(full_round);
     forecast_.boundary_tensors = *options.boundary_tensors;
     forecast_.most_boundary_tensors =
-        BoundaryTensors(full_round, RowGradientOf(setup_), MostSlotsAhead());
+        BoundaryTensors(full_round, RowGradientOf(setup_),
+                        MostSlotsAhead(machine_.device_count()));
     const StepsOptions updated{options, 1, 1, StepUpdates()};
     ASSIGN_OR_RETURN(forecast_.round,
                      OneRound() ? SimulateSteps(costs_, machine_, plan,

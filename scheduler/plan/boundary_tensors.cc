@@ -98,14 +98,15 @@ struct SlotBlocks {
 
 std::vector<SlotBlocks> BlocksOfSlots(const BoundaryMap& map) {
   std::vector<SlotBlocks> slots(map.slots.size());
+  std::vector<int64_t> freed(map.slots.size() + 1);  // by each slot's end
   for (const BoundaryTensor& tensor : map.tensors) {
+    // The rows are taken with the first slot.
     ++slots[std::max(tensor.writer, 0)].taken;
-    for (int slot = tensor.writer + 1;
-         slot <= tensor.last_reader && slot < static_cast<int>(slots.size());
-         ++slot) {
-      // The rows are taken with the first slot.
-      if (slot > 0) ++slots[slot].held;
-    }
+    ++freed[tensor.last_reader];
+  }
+  for (size_t slot = 1; slot < slots.size(); ++slot) {
+    const SlotBlocks& before = slots[slot - 1];
+    slots[slot].held = before.held + before.taken - freed[slot - 1];
   }
   return slots;
 }
@@ -116,13 +117,16 @@ BoundaryMap MapOf(const Plan& plan, RoundKind round, RowGradient rows) {
   return MapMaker(plan, round, rows).Make();
 }
 
-int64_t LeastBoundaryTensors(const Plan& plan, RowGradient rows) {
+int64_t LeastBoundaryTensors(const BoundaryMap& map) {
   int64_t least = 0;
-  for (const SlotBlocks& slot :
-       BlocksOfSlots(MapOf(plan, RoundKind::kTrain, rows))) {
+  for (const SlotBlocks& slot : BlocksOfSlots(map)) {
     least = std::max(least, slot.held + slot.taken);
   }
   return least;
+}
+
+int64_t LeastBoundaryTensors(const Plan& plan, RowGradient rows) {
+  return LeastBoundaryTensors(MapOf(plan, RoundKind::kTrain, rows));
 }
 
 int64_t BoundaryTensors(const Plan& plan, RowGradient rows, int most_sent) {

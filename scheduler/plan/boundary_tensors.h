@@ -60,8 +60,9 @@ enum class RowGradient { kUnread, kRead };
 // REQUIRES: CheckPlan is OK, a fused plan.
 BoundaryMap MapOf(const Plan& plan, RoundKind round, RowGradient rows);
 
-// Blocks for each of a round's micro-batches, for training and evaluation.
-// REQUIRES: as MapOf.
+// Blocks for each of a round's micro-batches; of a plan in training, which
+// needs more than evaluation.  REQUIRES: as MapOf.
+int64_t LeastBoundaryTensors(const BoundaryMap& map);
 int64_t LeastBoundaryTensors(const Plan& plan, RowGradient rows);
 // With these `most_sent` parts one after the other can be with devices while
 // none of them, nor the last embedding gradient's reduction, has ended; never

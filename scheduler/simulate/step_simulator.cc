@@ -34,10 +34,9 @@ absl::Status CheckSimulated(const ModelCosts& costs, const Machine& machine,
                             const StepOptions& options) {
   RETURN_IF_ERROR(CheckStepPlan(plan, costs.layers + 1, micro_batches,
                                 machine.device_count()));
+  if (!options.boundary_tensors.has_value()) return absl::OkStatus();
   const int64_t least = LeastBoundaryTensors(plan.stages, RowGradientOf(costs));
-  if (options.boundary_tensors.value_or(least) >= least) {
-    return absl::OkStatus();
-  }
+  if (*options.boundary_tensors >= least) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("the plan needs ", least, " boundary tensors, there are ",
                    *options.boundary_tensors));

@@ -254,7 +254,7 @@ absl::StatusOr<JobRecord> Engine::StayPaused(const JobRecord& job,
     status_.ShowEnded(job.id, -1, changed.state, changed.reason);
     return changed;
   }
-  if (running->spilled() || job.reason == JobReason::kGivesWay) {
+  if (running->spilled()) {
     return kept_.FollowWith(*running, RunningJob::AfterPause::kPaused);
   }
   // One whose save finds no room, and that was resumed meanwhile.

@@ -19,11 +19,6 @@
 namespace roundhouse {
 namespace {
 
-// Parts of slots that are with the devices at a time.
-int MostSlotsAhead(int device_count) {
-  return device_count * DispatcherOptions().max_job_slots;
-}
-
 int64_t StepMicroBatches(const ResolvedSpec& spec) {
   return (spec.spec().batch_size + spec.micro_batch_size() - 1) /
          spec.micro_batch_size();

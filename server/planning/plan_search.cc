@@ -39,19 +39,6 @@ int64_t MostTensors(const JobPlanQuestion& question) {
                               BoundaryTensorBytes(buffers));
 }
 
-// Whether there is room for what slots of the plan leave in host memory.
-bool HasRoom(const JobPlanQuestion& question, const Plan& plan) {
-  const RoundBuffersOptions& buffers = question.limits.buffers;
-  const int64_t more = LeastBoundaryTensors(plan, buffers.row_gradient) -
-                       buffers.boundary_tensors;
-  uint64_t bytes = static_cast<uint64_t>(std::max<int64_t>(0, more)) *
-                   BoundaryTensorBytes(buffers);
-  if (!Suffice(question.sum_blocks, plan, buffers.contributions)) {
-    bytes += ContributionBytes(plan, buffers.contributions);
-  }
-  return bytes <= question.host_bytes;
-}
-
 }  // namespace
 
 bool PlanReview::Due(int64_t micro_batch_ns,
@@ -135,7 +122,9 @@ absl::StatusOr<FoundPlan> FindPlan(const JobPlanQuestion& question) {
   options.accepts = [&](const StepPlan& round) {
     const Plan plan = PlanOfFullRound(round, micro_batches);
     return MaxRoundMicroBatches(plan) >= micro_batches &&
-           limits.CheckSlots(plan).ok() && HasRoom(question, plan);
+           limits.CheckSlots(plan).ok() &&
+           MoreBytesFor(plan, question.limits.buffers, question.sum_blocks) <=
+               question.host_bytes;
   };
   ASSIGN_OR_RETURN(
       const SearchResult best,

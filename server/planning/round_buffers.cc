@@ -19,6 +19,17 @@ uint64_t BlockBytes(const RoundBuffersOptions& options) {
 
 }  // namespace
 
+uint64_t MoreBytesFor(const Plan& plan, const RoundBuffersOptions& have,
+                      const ContributionBlocks& sums) {
+  const int64_t more =
+      LeastBoundaryTensors(plan, have.row_gradient) - have.boundary_tensors;
+  const uint64_t bytes = static_cast<uint64_t>(std::max<int64_t>(0, more)) *
+                         BoundaryTensorBytes(have);
+  return Suffice(sums, plan, have.contributions)
+             ? bytes
+             : bytes + ContributionBytes(plan, have.contributions);
+}
+
 uint64_t BoundaryTensorBytes(const RoundBuffersOptions& options) {
   return static_cast<uint64_t>(options.micro_batches) * BlockBytes(options);
 }
@@ -86,8 +97,8 @@ absl::Status RoundBuffers::Change(HostArena& arena, uint64_t bytes) {
   const bool needs_sums = !Suffice(contributions_->blocks(), plan, sums);
   const uint64_t tensor_bytes = BoundaryTensorBytes(options_);
   const uint64_t sum_bytes = ContributionBytes(plan, sums);
-  const uint64_t needed_bytes = static_cast<uint64_t>(needed) * tensor_bytes +
-                                (needs_sums ? sum_bytes : 0);
+  const uint64_t needed_bytes =
+      MoreBytesFor(plan, options_, contributions_->blocks());
   if (needed_bytes > bytes) {
     return absl::ResourceExhaustedError(absl::StrCat(
         needed_bytes, " bytes are needed, ", bytes, " may be taken"));

@@ -49,6 +49,11 @@ struct RoundBuffersOptions {
 
 // Room for one tensor of each of a round's micro-batches.
 uint64_t BoundaryTensorBytes(const RoundBuffersOptions& options);
+// What a job with such buffers and blocks for sums needs more of the arena for
+// another plan, in bytes, however few slots are sent ahead.
+uint64_t MoreBytesFor(const Plan& plan, const RoundBuffersOptions& have,
+                      const ContributionBlocks& sums);
+
 // What RoundBuffers::Create takes from the arena, in bytes, without
 // contributions (ContributionBytes).
 uint64_t RoundBuffersBytes(const RoundBuffersOptions& options);

@@ -162,7 +162,7 @@ class CommandsTest : public testing::TestWithParam<Trained> {
   std::unique_ptr<HostArena> arena_;
   std::unique_ptr<TrainingState> state_;
   std::unique_ptr<RoundBuffers> buffers_;
-  BoundaryPool pool_;
+  BlockPool pool_;
   RoundBoundaries boundaries_;
   StepData step_;
 };
@@ -555,7 +555,7 @@ TEST_P(CommandsTest, SlotsReadTheVersionThatTheLastUpdateRaised) {
 
 TEST_P(CommandsTest, AnEvaluationComputesNoGradient) {
   step_.train = false;
-  BoundaryPool pool;
+  BlockPool pool;
   boundaries_ = TestRound(buffers_->options().plan, RowGradient::kUnread, 3,
                           pool, RoundKind::kEvaluate);
   const wire::RunSlot forward = Slot(SlotKind::kForward, {0, 1});

@@ -15,7 +15,7 @@ namespace roundhouse {
 
 // Takes a block of `pool` for each tensor of a round of `micro_batches`.
 inline RoundBoundaries TestRound(const Plan& plan, RowGradient rows,
-                                 int micro_batches, BoundaryPool& pool,
+                                 int micro_batches, BlockPool& pool,
                                  RoundKind kind = RoundKind::kTrain) {
   auto map = std::make_shared<const BoundaryMap>(MapOf(plan, kind, rows));
   pool.SetCount(static_cast<int64_t>(map->tensors.size()) * micro_batches);

@@ -7,25 +7,21 @@
 // GiB of a round of 16 micro-batches on eight devices; docs/design/memory.md
 // explains the columns.
 
-#include <fstream>
 #include <iostream>
-#include <iterator>
-#include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
+#include "absl/status/status.h"
 #include "absl/strings/str_format.h"
 #include "base/status.h"
 #include "scheduler/plan/boundary_tensors.h"
 #include "scheduler/plan/model_costs.h"
 #include "scheduler/search/step_search.h"
 #include "scheduler/simulate/dispatcher_feed.h"
+#include "tests/bench/costs_file.h"
 
 namespace roundhouse::bench {
 namespace {
 
-// Where `bazel run` starts the program.
-constexpr char kInputs[] = "scheduler/testdata/bubble_inputs.csv";
 constexpr int kDevices = 8;
 constexpr int kMicroBatches = 16;
 // Three slots a device, two, one, and the running one with the next.
@@ -69,11 +65,8 @@ absl::Status PrintRow(const ModelCosts& costs, const Machine& machine) {
 }
 
 absl::Status Run() {
-  std::ifstream in(kInputs, std::ios::binary);
-  const std::string text((std::istreambuf_iterator<char>(in)),
-                         std::istreambuf_iterator<char>());
   ASSIGN_OR_RETURN(const std::vector<ModelCosts> models,
-                   ParseModelCosts(kInputs, text));
+                   ReadCostsFile("bubble_inputs.csv"));
   Machine machine;
   machine.devices.resize(kDevices);
   std::cout << "| model | two rounds |";
@@ -89,8 +82,5 @@ absl::Status Run() {
 }  // namespace roundhouse::bench
 
 int main() {
-  const absl::Status status = roundhouse::bench::Run();
-  if (status.ok()) return 0;
-  std::cerr << "pool_table: " << status.message() << "\n";
-  return 1;
+  return roundhouse::bench::ExitStatus("pool_table", roundhouse::bench::Run());
 }

@@ -5,9 +5,7 @@
 //
 // docs/design/measurements.md explains the columns.
 
-#include <fstream>
 #include <iostream>
-#include <iterator>
 #include <string>
 #include <vector>
 
@@ -17,26 +15,20 @@
 #include "base/status.h"
 #include "scheduler/plan/model_costs.h"
 #include "scheduler/search/jobs_together.h"
+#include "tests/bench/costs_file.h"
 
 namespace roundhouse::bench {
 namespace {
 
-// Where `bazel run` starts the program.
-constexpr char kTestdata[] = "scheduler/testdata/";
 constexpr int kDevices = 8;
 
 absl::StatusOr<ModelCosts> ReadModel(const std::string& file,
                                      const std::string& name) {
-  const std::string path = kTestdata + file;
-  std::ifstream in(path, std::ios::binary);
-  const std::string text((std::istreambuf_iterator<char>(in)),
-                         std::istreambuf_iterator<char>());
-  ASSIGN_OR_RETURN(const std::vector<ModelCosts> models,
-                   ParseModelCosts(path, text));
+  ASSIGN_OR_RETURN(const std::vector<ModelCosts> models, ReadCostsFile(file));
   for (const ModelCosts& model : models) {
     if (model.name == name) return model;
   }
-  return absl::NotFoundError(absl::StrCat(path, " has no \"", name, "\""));
+  return absl::NotFoundError(absl::StrCat(file, " has no \"", name, "\""));
 }
 
 absl::Status PrintRow(const TogetherJob& first, const TogetherJob& second,
@@ -79,8 +71,6 @@ absl::Status Run() {
 }  // namespace roundhouse::bench
 
 int main() {
-  const absl::Status status = roundhouse::bench::Run();
-  if (status.ok()) return 0;
-  std::cerr << "together_table: " << status.message() << "\n";
-  return 1;
+  return roundhouse::bench::ExitStatus("together_table",
+                                       roundhouse::bench::Run());
 }

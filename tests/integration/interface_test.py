@@ -199,7 +199,8 @@ class ExitCodeTest(InterfaceTest):
         self.client(1, "submit", "-f", self.job_file(max_steps="many"))
         self.client(1, "submit", "-f", self.scratch.folder / "none.yaml")
         self.client(7, "submit", "-f", self.job_file(batch_size=4096,
-                                                     micro_batch_size=4096))
+                                                     micro_batch_size=4096,
+                                                     max_length=128))
 
     def test_cancelled(self):
         self.daemon.start()

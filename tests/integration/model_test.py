@@ -85,8 +85,11 @@ class ModelTest(unittest.TestCase):
                 needs["host_base_bytes"] + needs["host_state_bytes"] +
                 needs["host_buffer_bytes"] + needs["host_table_bytes"])
         self.daemon.stop()
-        self.daemon.start(
-            host_memory=f"{model['full']['host_bytes'] - 1}")
+        self.daemon.start(host_memory="1MiB")
+        least = self.show("family/model")["full"]["host_bytes"]
+        self.assertLessEqual(least, model["full"]["host_bytes"])
+        self.daemon.stop()
+        self.daemon.start(host_memory=str(least - 1))
         model = self.show("family/model")
         self.assertFalse(model["full"]["fits"])
         self.assertIn("of host memory, the limit is",

@@ -144,8 +144,11 @@ class DoctorTest(unittest.TestCase):
             if line.startswith("#") and not line.startswith("# ")))
         self.assertNotIn("unknown setting", self.run_daemon(
             "--doctor", f"--config={unknown}").stderr)
-        done = self.run_daemon("--doctor", f"--config={config}",
-                               f"--python={sys.executable}")
+        # Where no sandbox hides it the daemon's real folder has no neighbours.
+        done = self.run_daemon(
+            "--doctor", f"--config={config}", f"--python={sys.executable}",
+            f"--worker-program={harness.ROOT}/worker/roundhouse-worker",
+            f"--prepare-script={harness.ROOT}/server/prepare/prepare.py")
         self.assertNotEqual(done.returncode, 2, done.stderr)
         for name in ("LibTorch", "Python", "dataset helper", "kernel", "GPUs",
                      "state directory", "socket", "data root"):

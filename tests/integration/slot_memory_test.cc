@@ -65,7 +65,7 @@ class SlotMemory {
     options.boundary_tensors = 100;  // enough
     const auto buffers = RoundBuffers::Create(*arena_, options);
     EXPECT_TRUE(buffers.ok()) << buffers.status();
-    BoundaryPool pool;
+    BlockPool pool;
     const RoundBoundaries boundaries =
         TestRound(plan, options.row_gradient, micro_batches, pool);
     const StepData step = Step(micro_batches);
