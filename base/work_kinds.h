@@ -37,8 +37,9 @@ constexpr const char* SlotKindName(SlotKind kind) {
 // optimizer's.
 enum class HostOpKind : uint32_t { kGather = 1, kReduce = 2, kUpdate = 3 };
 
-// Activations go forward through the layers, gradients backward.
-enum class PassDirection { kForward, kBackward };
+// Activations go forward through the layers, gradients backward.  Activations
+// that were not kept go forward once more, just before their layers' backward.
+enum class PassDirection { kForward, kBackward, kAgain };
 
 }  // namespace roundhouse
 

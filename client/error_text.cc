@@ -112,6 +112,7 @@ constexpr FieldWord kFieldWords[] = {
     {"plan", "micro_batch_size", "--micro-batch-size"},
     {"plan", "model", "--model"},
     {"plan", "model_name_or_path", "--model"},
+    {"plan", "saved_inputs", "--saved-inputs"},
     {"plan", "target_modules", "--target-modules"},
     {"plan", "timeline", "--trace"},
     {"sample", "max_new_tokens", "--max-new-tokens"},

@@ -46,6 +46,7 @@ class PlanCommand : public Command {
   int64_t batch_size_ = 0;
   int64_t micro_batch_size_ = 0;
   std::string gradient_checkpointing_;
+  std::string saved_inputs_;
   std::string determinism_;
   std::string max_grad_norm_text_;
   std::optional<double> max_grad_norm_;
@@ -95,6 +96,8 @@ void PlanCommand::DefineFlags(FlagSet* flags) {
                 "the sequences of a micro-batch; auto when not given");
   flags->AddString("gradient-checkpointing", 0, "HOW", &gradient_checkpointing_,
                    "auto, stage or layer");
+  flags->AddString("saved-inputs", 0, "HOW", &saved_inputs_,
+                   "auto, all, or as in --saved-inputs='every 2'");
   flags->AddString("determinism", 0, "WORD", &determinism_,
                    "bitwise or fast (the default of jobs on GPUs)");
   flags->AddString("max-grad-norm", 0, "N", &max_grad_norm_text_,
@@ -152,6 +155,7 @@ v1::PlanTrainingRequest PlanCommand::Request() const {
   request.set_batch_size(batch_size_);
   request.set_micro_batch_size(micro_batch_size_);
   request.set_gradient_checkpointing(gradient_checkpointing_);
+  request.set_saved_inputs(saved_inputs_);
   request.set_determinism(determinism_);
   if (max_grad_norm_.has_value()) request.set_max_grad_norm(*max_grad_norm_);
   request.set_fp16_accumulation(fp16_accumulation_);

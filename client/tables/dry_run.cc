@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -15,6 +16,7 @@
 #include "base/text_width.h"
 #include "client/output.h"
 #include "client/tables/message_json.h"
+#include "client/tables/short_memory.h"
 
 namespace roundhouse::client {
 namespace {
@@ -135,6 +137,11 @@ void AddHostRows(const v1::JobNeeds& needs, Rows* rows) {
   add("  frozen weights:", needs.host_base_bytes());
   add("  training state:", needs.host_state_bytes());
   add("  activations:", needs.host_buffer_bytes());
+  for (auto& row :
+       ShortMemoryRows(needs.saved_every(), needs.host_buffer_bytes(),
+                       needs.host_wanted_buffer_bytes())) {
+    rows->push_back(std::move(row));
+  }
   add("  file tables:", needs.host_table_bytes());
 }
 

@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "client/output.h"
+#include "client/tables/short_memory.h"
 
 namespace roundhouse::client {
 namespace {
@@ -97,6 +98,18 @@ std::string LongestText(const v1::PlanTrainingResponse& plan) {
   return text;
 }
 
+// Without what runs again, which other rows tell of: it comes between backward
+// stages.
+std::string WithoutAgain(std::string plan) {
+  const std::string again = " again ", backward = " backward ";
+  for (size_t at; (at = plan.find(again)) != plan.npos;) {
+    const size_t next = plan.find(backward, at);
+    if (next == plan.npos) break;
+    plan.erase(at, next + backward.size() - 1 - at);
+  }
+  return plan;
+}
+
 // Equal stages in a row as one: "[0,60] in 61 x1" for 61 of one layer each.
 // What is no plan is left as it is.
 std::string ShortPlan(const std::string& plan) {
@@ -113,7 +126,8 @@ std::string ShortPlan(const std::string& plan) {
     absl::StrAppend(&text, " ", run.width);
     run = Run();
   };
-  const std::vector<std::string> words = absl::StrSplit(plan, ' ');
+  const std::vector<std::string> words =
+      absl::StrSplit(WithoutAgain(plan), ' ');
   for (size_t i = 0; i < words.size(); ++i) {
     Run stage;
     if (std::sscanf(words[i].c_str(), "[%d,%d]", &stage.first, &stage.last) !=
@@ -190,6 +204,12 @@ std::string PlanText(const v1::PlanTrainingResponse& plan,
   const bool planned = plan.devices_size() > 0;
   if (planned) AddStep(plan, &rows);
   rows.push_back({"host memory:", HostText(plan.host(), host_memory_bytes)});
+  const v1::PlannedHost& host = plan.host();
+  for (auto& row :
+       ShortMemoryRows(plan.saved_every(), host.boundary_bytes(),
+                       planned ? host.wanted_boundary_bytes() : 0)) {
+    rows.push_back(std::move(row));
+  }
   rows.push_back({"longest sequence:", LongestText(plan)});
   if (!planned) return FormatTable(rows);
   rows.push_back({"plan:", ShortPlan(plan.plan())});

@@ -70,6 +70,20 @@ TEST(PlanOutputTest, WhatAPlanComesTo) {
   ExpectHas(text, "1       rtx4090  12.0 GiB  24.0 GiB  95.00%");
 }
 
+TEST(PlanOutputTest, WhatItDoesWithout) {
+  v1::PlanTrainingResponse plan = Example();
+  plan.set_saved_every(1);
+  plan.mutable_host()->set_wanted_boundary_bytes(20 * kGib);
+  const std::string with_all = PlanText(plan, 800 * kGib);
+  EXPECT_FALSE(absl::StrContains(with_all, "saved inputs"));
+  EXPECT_FALSE(absl::StrContains(with_all, "sent ahead"));
+  plan.set_saved_every(3);
+  plan.mutable_host()->set_wanted_boundary_bytes(23 * kGib);
+  const std::string text = PlanText(plan, 800 * kGib);
+  ExpectHas(text, "one of 3 stages'; others are computed again\n");
+  ExpectHas(text, "fewer slots; 23.0 GiB between stages would delay none\n");
+}
+
 TEST(PlanOutputTest, WhatIsMissing) {
   v1::PlanTrainingResponse plan = Example();
   plan.clear_devices();
@@ -102,6 +116,14 @@ TEST(PlanOutputTest, EqualStagesAreOneLine) {
   ExpectHas(PlanText(plan, 0),
             "forward [0,1] in 2 x4 [2,2] x8 [3,4] x8 fused [5,6] x8 backward "
             "[3,4] in 2 x8 [0,2] x8\n");
+  plan.set_plan(
+      "forward [0,2] x8 [3,3] x8 fused [4,4] x8 backward [3,3] x8 [2,2] x8 "
+      "again [0,0] x8 backward [1,1] x8 [0,0] x8");
+  ExpectHas(PlanText(plan, 0),
+            "forward [0,2] x8 [3,3] x8 fused [4,4] x8 backward [0,3] in 4 "
+            "x8\n");
+  plan.set_plan("no plan again [1,");
+  ExpectHas(PlanText(plan, 0), "no plan again [1,\n");
   plan.set_plan("no plan [1,");
   ExpectHas(PlanText(plan, 0), "no plan [1,\n");
 }

@@ -31,6 +31,7 @@ struct SlotBoundaries {
     int boundary = 0;
     std::vector<int> blocks;
   };
+  BoundaryValue input = BoundaryValue::kActivation;  // or kAgain
   std::vector<int> inputs;
   std::vector<int> gradients;   // that a backward slot is given; else empty
   std::vector<Output> outputs;  // by boundary

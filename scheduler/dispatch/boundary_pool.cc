@@ -55,6 +55,7 @@ SlotBoundaries RoundBoundaries::OfSlot(int slot,
                                        IndexRange micro_batches) const {
   const BoundaryMap::SlotTensors& tensors = map_->slots[slot];
   SlotBoundaries boundaries;
+  boundaries.input = map_->tensors[tensors.input].value;
   boundaries.inputs = BlocksOf(tensors.input, micro_batches);
   if (tensors.gradient.has_value()) {
     boundaries.gradients = BlocksOf(*tensors.gradient, micro_batches);

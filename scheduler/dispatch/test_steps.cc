@@ -16,7 +16,7 @@ StepSpec TrainStep(int rounds, bool clip) {
 }
 
 JobShape RandomShape(std::mt19937_64& random) {
-  const int layers = 1 + static_cast<int>(random() % 7);
+  const int layers = 1 + static_cast<int>(random() % 9);
   JobShape shape = {layers, layers + 1, random() % 2 == 0, {}};
   if (random() % 3 == 0) {
     shape.trainable.assign(layers + 1, false);
@@ -47,6 +47,7 @@ Plan RandomPlan(std::mt19937_64& random, int layers) {
     std::reverse(plan.backward.begin(), plan.backward.end());
   }
   plan.backward.insert(plan.backward.begin(), {fused_first, layers - 1});
+  if (random() % 2 == 0) plan.saved_every = 2 + static_cast<int>(random() % 3);
   return plan;
 }
 

@@ -255,11 +255,11 @@ void World::Execute(const QuietAction& action) {
   for (const RunHostOpAction& op : host_queue_) EXPECT_NE(op.job, action.job);
 }
 
-bool World::Produced(const RunSlotAction& slot, bool gradient, int boundary,
-                     IndexRange micro_batches) {
+bool World::Produced(const RunSlotAction& slot, BoundaryValue value,
+                     int boundary, IndexRange micro_batches) {
   for (int64_t m = micro_batches.begin; m < micro_batches.end; ++m) {
     if (produced_.count({slot.job, slot.place.step_number, slot.place.round,
-                         gradient, boundary, m}) == 0) {
+                         value, boundary, m}) == 0) {
       return false;
     }
   }
@@ -268,9 +268,8 @@ bool World::Produced(const RunSlotAction& slot, bool gradient, int boundary,
 
 void World::Produce(const RunSlotAction& slot, int64_t micro_batch) {
   for (const SlotBoundaries::Output& output : slot.boundaries.outputs) {
-    Write({slot.job, slot.place.step_number, slot.place.round,
-           output.value == BoundaryValue::kGradient, output.boundary,
-           micro_batch},
+    Write({slot.job, slot.place.step_number, slot.place.round, output.value,
+           output.boundary, micro_batch},
           output.blocks.at(micro_batch - slot.micro_batches.begin));
   }
 }
@@ -294,9 +293,11 @@ bool World::InputsReady(const RunSlotAction& slot, IndexRange micro_batches) {
       return false;
     }
   }
-  return Produced(slot, false, slot.layers.first, micro_batches) &&
+  return Produced(slot, slot.boundaries.input, slot.layers.first,
+                  micro_batches) &&
          (slot.kind != SlotKind::kBackward ||
-          Produced(slot, true, slot.layers.last + 1, micro_batches));
+          Produced(slot, BoundaryValue::kGradient, slot.layers.last + 1,
+                   micro_batches));
 }
 
 void World::AddDeviceEvents(size_t d, Events& events) {
@@ -421,8 +422,9 @@ void World::FinishHostOp() {
         specs_[{op.job, op.step_number}].round_micro_batches[op.round];
     EXPECT_EQ(op.row_blocks.size(), static_cast<size_t>(count));
     for (int64_t m = 0; m < count; ++m) {
-      Write({op.job, op.step_number, op.round, false, 0, m},
-            op.row_blocks.at(m));
+      Write(
+          {op.job, op.step_number, op.round, BoundaryValue::kActivation, 0, m},
+          op.row_blocks.at(m));
     }
   } else if (op.kind == HostOpKind::kUpdate) {
     EXPECT_EQ(op.reduces(), shape_.OnePass(op.unit)) << "unit " << op.unit;

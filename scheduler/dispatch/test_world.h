@@ -97,8 +97,9 @@ class World {
   std::map<uint64_t, int64_t> served;
 
  private:
-  // A boundary's activations, or gradients, of one micro-batch.
-  using BoundaryKey = std::tuple<JobId, uint64_t, int, bool, int, int64_t>;
+  // Job, step, round, value, boundary, micro-batch.
+  using BoundaryKey =
+      std::tuple<JobId, uint64_t, int, BoundaryValue, int, int64_t>;
   // A unit's contribution of one micro-batch: job, step, round, unit,
   // micro-batch.
   using ContributionKey = std::tuple<JobId, uint64_t, int, int, int64_t>;
@@ -113,7 +114,7 @@ class World {
   void Execute(const StepDoneAction& action);
   void Execute(const QuietAction& action);
 
-  bool Produced(const RunSlotAction& slot, bool gradient, int boundary,
+  bool Produced(const RunSlotAction& slot, BoundaryValue value, int boundary,
                 IndexRange micro_batches);
   // What the slot writes of one of its micro-batches, unless it is there.
   void Produce(const RunSlotAction& slot, int64_t micro_batch);

@@ -31,19 +31,20 @@ std::vector<int> World::SumsOf(const RunHostOpAction& op) const {
 
 // What it read is still what it is to read, when it ends.
 void World::CheckInputs(const RunSlotAction& slot) {
-  const auto check = [&](bool gradient, int boundary,
+  const auto check = [&](BoundaryValue value, int boundary,
                          const std::vector<int>& blocks) {
     EXPECT_EQ(blocks.size(), static_cast<size_t>(slot.micro_batches.size()));
     for (int64_t m = slot.micro_batches.begin; m < slot.micro_batches.end;
          ++m) {
-      CheckRead({slot.job, slot.place.step_number, slot.place.round, gradient,
+      CheckRead({slot.job, slot.place.step_number, slot.place.round, value,
                  boundary, m},
                 blocks.at(m - slot.micro_batches.begin));
     }
   };
-  check(false, slot.layers.first, slot.boundaries.inputs);
+  check(slot.boundaries.input, slot.layers.first, slot.boundaries.inputs);
   if (slot.kind != SlotKind::kBackward) return;
-  check(true, slot.layers.last + 1, slot.boundaries.gradients);
+  check(BoundaryValue::kGradient, slot.layers.last + 1,
+        slot.boundaries.gradients);
 }
 
 void World::CheckRead(const BoundaryKey& key, int block) {
@@ -138,9 +139,9 @@ void World::CheckReduce(const RunHostOpAction& op) {
   EXPECT_FALSE(sums.empty());
   EXPECT_EQ(op.row_blocks.empty(), !op.rows);
   for (size_t m = 0; m < op.row_blocks.size(); ++m) {
-    CheckRead(
-        {op.job, op.step_number, op.round, true, 0, static_cast<int64_t>(m)},
-        op.row_blocks[m]);
+    CheckRead({op.job, op.step_number, op.round, BoundaryValue::kGradient, 0,
+               static_cast<int64_t>(m)},
+              op.row_blocks[m]);
   }
   EXPECT_EQ(op.add_to_sum,
             op.round > 0 || (shape_.tied_head && sums == std::vector<int>{0}));

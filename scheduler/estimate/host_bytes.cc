@@ -1,5 +1,8 @@
 #include "scheduler/estimate/host_bytes.h"
 
+#include <algorithm>
+#include <limits>
+
 #include "scheduler/dispatch/sent_work.h"
 
 namespace roundhouse {
@@ -14,9 +17,14 @@ int64_t BoundaryBytes(const TrainingSetup& setup) {
 }
 
 int64_t BlockByBlockTensors(const TrainingSetup& setup) {
-  return BoundaryTensors(
-      BlockByBlock(static_cast<int>(setup.shape.layer_count)),
-      RowGradientOf(setup), kLeastSlotsAhead);
+  Plan plan = BlockByBlock(static_cast<int>(setup.shape.layer_count));
+  int64_t least = std::numeric_limits<int64_t>::max();
+  for (const int every : SavedEveryTried(setup.saved_every)) {
+    plan.saved_every = every;
+    least = std::min(
+        least, BoundaryTensors(plan, RowGradientOf(setup), kLeastSlotsAhead));
+  }
+  return least;
 }
 
 ContributionBlocks LeastBlocks(const TrainingSetup& setup, int device_count) {

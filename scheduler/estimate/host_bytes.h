@@ -41,8 +41,9 @@ struct HostMemory {
 RowGradient RowGradientOf(const TrainingSetup& setup);
 // Bytes of one activation or gradient between stages.
 int64_t BoundaryBytes(const TrainingSetup& setup);
-// Tensors between stages of each micro-batch when every stage is one block and
-// slots are sent the least ahead.
+// Tensors between stages of each micro-batch when every stage is one block,
+// slots are sent the least ahead, and the fewest inputs are kept that the setup
+// allows.
 int64_t BlockByBlockTensors(const TrainingSetup& setup);
 
 // The blocks of a plan with such stages and every slot one device wide: the

@@ -49,8 +49,17 @@ TEST(HostBytesTest, ATiedMatrixIsHeldOnce) {
 // The inputs of all stages, the outputs of two slots, and one gradient of the
 // embedding where that trains.
 TEST(HostBytesTest, TheLeastBetweenStages) {
-  EXPECT_EQ(BlockByBlockTensors(TestSetup("qwen3-32b")), 65 + 2 + 1);
-  EXPECT_EQ(BlockByBlockTensors(TestLora("qwen3-32b", 8)), 65 + 2);
+  TrainingSetup full = TestSetup("qwen3-32b");
+  TrainingSetup lora = TestLora("qwen3-32b", 8);
+  full.saved_every = lora.saved_every = 1;
+  EXPECT_EQ(BlockByBlockTensors(full), 65 + 2 + 1);
+  EXPECT_EQ(BlockByBlockTensors(lora), 65 + 2);
+  // One of eight inputs, the seven others of a group at a time, and what is
+  // written and read meanwhile.
+  full.saved_every = 8;
+  EXPECT_EQ(BlockByBlockTensors(full), 8 + 7 + 4);
+  full.saved_every = 0;
+  EXPECT_EQ(BlockByBlockTensors(full), 8 + 7 + 4);
 }
 
 TEST(HostBytesTest, ContributionsAreOfLayersAndHead) {

@@ -101,6 +101,8 @@ std::vector<DevicePeak> Peaks(const StepPlan& plan, const ModelCosts& costs,
 // What a plan may need of host memory where none fits it, over the least.
 constexpr double kAboutTheLeast = 1.01;
 
+constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
+
 class Forecaster {
  public:
   explicit Forecaster(ForecastQuestion question)
@@ -166,33 +168,70 @@ class Forecaster {
     return Measure(found->plan);
   }
 
-  // A step of one round is searched as consecutive steps, or the wait for
-  // updates would not be seen. Fast plans may have many short stages, with as
-  // many boundaries in host memory. The search takes plans that the memory has
-  // room for; without any, it takes plans that need about the least.
+  // Fast plans may have many short stages, with as many boundaries in host
+  // memory. The search takes plans that the memory has room for, and keeps
+  // fewer inputs where there are none; without any, it takes plans that need
+  // about the least.
   absl::StatusOr<SearchResult> Search() const {
+    const int64_t limit = question_.host_memory_bytes;
+    std::pair<int64_t, int> least = {kNever, 0};  // bytes, saved_every
+    for (const int every : WorthTrying(limit)) {
+      int64_t bytes = kNever;
+      auto found = SearchKeeping(every, limit, &bytes);
+      if (!absl::IsResourceExhausted(found.status()) || bytes == kNever) {
+        return found;
+      }
+      least = std::min(least, std::pair(bytes, every));
+    }
+    const auto about =
+        std::llround(kAboutTheLeast * static_cast<double>(least.first));
+    return SearchKeeping(least.second, about, nullptr);
+  }
+
+  // The first, and of the others those that may fit; where none may, the one
+  // that needs least.
+  std::vector<int> WorthTrying(int64_t limit) const {
+    std::vector<int> tried = SavedEveryTried(setup_.saved_every);
+    if (limit == 0) tried.resize(1);
+    const auto needed = [this](int every) {
+      TrainingSetup keeping = setup_;
+      keeping.saved_every = every;
+      return HostNeedBytes(keeping, machine_.device_count(),
+                           question_.batch_sequences);
+    };
+    std::vector<int> worth = {tried.front()};
+    std::pair<int64_t, int> least = {kNever, 0};
+    for (size_t i = 1; i < tried.size(); ++i) {
+      least = std::min(least, std::pair(needed(tried[i]), tried[i]));
+      if (needed(tried[i]) <= limit) worth.push_back(tried[i]);
+    }
+    if (worth.size() == 1 && tried.size() > 1) worth.push_back(least.second);
+    return worth;
+  }
+
+  // A step of one round is searched as consecutive steps, or the wait for
+  // updates would not be seen.  `least`, where there is any: of the plans that
+  // fit the devices, the bytes that one needs at least; the plan that is found
+  // may send slots less far ahead.
+  absl::StatusOr<SearchResult> SearchKeeping(int every, int64_t limit,
+                                             int64_t* least) const {
     SearchOptions options;
+    options.saved_every = every;
     options.contributions = ContributionsOf(setup_);
     options.fused = FusedSlots::kByLayer;
     if (OneRound()) options.updates = StepUpdates();
-    int64_t limit = question_.host_memory_bytes;
-    int64_t least = std::numeric_limits<int64_t>::max();
     if (limit > 0) {
-      options.boundary_tensors = std::max(
-          TensorRoom(LeastBlocks(setup_, machine_.device_count())), int64_t{1});
+      if (least != nullptr) {
+        options.boundary_tensors =
+            std::max(TensorRoom(LeastBlocks(setup_, machine_.device_count())),
+                     int64_t{1});
+      }
       options.accepts = [&](const StepPlan& plan) {
         const int64_t total = HostMemoryOf(plan).total();
-        least = std::min(least, total);
+        if (least != nullptr) *least = std::min(*least, total);
         return total <= limit;
       };
     }
-    auto found = SearchStepPlan(costs_, machine_, RoundMicroBatches(), options);
-    const bool fits_devices = least < std::numeric_limits<int64_t>::max();
-    if (!absl::IsResourceExhausted(found.status()) || !fits_devices) {
-      return found;
-    }
-    limit = std::llround(kAboutTheLeast * static_cast<double>(least));
-    options.boundary_tensors.reset();
     return SearchStepPlan(costs_, machine_, RoundMicroBatches(), options);
   }
 
@@ -226,6 +265,7 @@ class Forecaster {
   // What the plan lacks that needs least: block by block at the greatest width.
   void CountMissing() {
     PlanShape shape;
+    shape.saved_every = SavedEveryTried(setup_.saved_every).front();
     const int width = std::min(machine_.device_count(), RoundMicroBatches());
     shape.widths = {width, width, width};
     // Unequal shares need groups to cut at.
@@ -258,10 +298,14 @@ class Forecaster {
     options.intervals = Intervals::kWhole;
     const Plan full_round = PlanOfFullRound(plan, RoundMicroBatches());
     options.boundary_tensors = TensorsOf(full_round);
-    forecast_.boundary_tensors = *options.boundary_tensors;
-    forecast_.most_boundary_tensors =
+    forecast_.saved_every = full_round.saved_every;
+    const int64_t wanted =
         BoundaryTensors(full_round, RowGradientOf(setup_),
                         MostSlotsAhead(machine_.device_count()));
+    forecast_.wanted_boundary_bytes =
+        HostBytesOf(setup_, wanted, RoundMicroBatches(),
+                    BlocksOfPlan(full_round), Rounds())
+            .boundaries;
     const StepsOptions updated{options, 1, 1, StepUpdates()};
     ASSIGN_OR_RETURN(forecast_.round,
                      OneRound() ? SimulateSteps(costs_, machine_, plan,

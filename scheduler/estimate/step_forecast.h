@@ -61,10 +61,10 @@ struct StepForecast {
   int64_t micro_batches = 0;        // of a step
   int64_t round_micro_batches = 0;  // of a round
   HostMemory host;
-  // Between stages, of each of a round's micro-batches (FittingTensors): those
-  // in `host`, and as many as would delay no slot.
-  int64_t boundary_tensors = 0;
-  int64_t most_boundary_tensors = 0;
+  // What host.boundaries would be if memory delayed no slot; where it is more,
+  // slots are sent less far ahead.
+  int64_t wanted_boundary_bytes = 0;
+  int saved_every = 1;  // Plan::saved_every
   // The need of the device that lacks most, by the plan that needs least.
   int64_t device_needed_bytes = 0;
   LongestSequence longest;  // one sequence a micro-batch, one block a stage

@@ -12,6 +12,9 @@ namespace roundhouse {
 // micro_batches_per_round, at most: a longer step is several rounds.
 inline constexpr int64_t kAutoRoundMicroBatches = 32;
 
+// saved_inputs "every N", at most.
+inline constexpr int kMostSavedEvery = 64;
+
 // micro_batch_size: the largest power of two up to 8 that gives every device
 // two micro-batches of a step, at least 1.  REQUIRES: device_count >= 1.
 inline int64_t AutoMicroBatchSize(int64_t batch_size, int64_t device_count) {

@@ -1,7 +1,10 @@
 #include "scheduler/plan/boundary_tensors.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
+
+#include "base/work_kinds.h"
 
 namespace roundhouse {
 namespace {
@@ -13,10 +16,15 @@ class MapMaker {
 
   BoundaryMap Make() && {
     Add(BoundaryValue::kActivation, 0, kRowsSlot);
-    for (const LayerRange& stage : plan_.forward) AddForward(stage);
-    for (const LayerRange& stage : plan_.backward) {
-      AddBackward(stage);
-      if (round_ == RoundKind::kEvaluate) break;  // after the fused one
+    const std::vector<PlanSlot> slots = SlotsOf(plan_);
+    FindWritten(slots);
+    for (const PlanSlot& slot : slots) {
+      if (slot.kind == SlotKind::kForward) {
+        AddForward(slot);
+      } else {
+        AddBackward(slot.layers);
+        if (round_ == RoundKind::kEvaluate) break;  // after the fused one
+      }
     }
     return std::move(map_);
   }
@@ -39,31 +47,41 @@ class MapMaker {
   int Input(int layer) const {
     for (int i = static_cast<int>(map_.tensors.size()) - 1;; --i) {
       const BoundaryTensor& tensor = map_.tensors[i];
-      if (tensor.value == BoundaryValue::kActivation &&
+      if (tensor.value != BoundaryValue::kGradient &&
           tensor.boundary == layer) {
         return i;
       }
     }
   }
 
-  bool BackwardBegins(int layer) const {
-    return std::any_of(
-        plan_.backward.begin(), plan_.backward.end(),
-        [layer](const LayerRange& stage) { return stage.first == layer; });
+  // Which boundaries are written for a backward slot, and in which pass.
+  void FindWritten(const std::vector<PlanSlot>& slots) {
+    if (round_ == RoundKind::kEvaluate) return;
+    for (const LayerRange& stage : plan_.backward) {
+      written_[stage.first] = BoundaryValue::kActivation;
+    }
+    for (const PlanSlot& slot : slots) {
+      if (!slot.again) continue;
+      for (int b = slot.layers.first + 1; b <= slot.layers.last + 1; ++b) {
+        const auto found = written_.find(b);
+        if (found != written_.end()) found->second = BoundaryValue::kAgain;
+      }
+    }
   }
 
-  void AddForward(const LayerRange& stage) {
+  void AddForward(const PlanSlot& forward) {
+    const LayerRange& stage = forward.layers;
+    const BoundaryValue value =
+        forward.again ? BoundaryValue::kAgain : BoundaryValue::kActivation;
     BoundaryMap::SlotTensors tensors;
     tensors.input = Read(Input(stage.first));
-    const auto write = [&](int boundary) {
-      tensors.outputs.push_back(
-          Add(BoundaryValue::kActivation, boundary, slot()));
-    };
     // Beside its own end, the inputs of backward stages that begin inside.
-    for (int b = stage.first + 1; b <= stage.last; ++b) {
-      if (round_ == RoundKind::kTrain && BackwardBegins(b)) write(b);
+    for (auto at = written_.upper_bound(stage.first);
+         at != written_.end() && at->first <= stage.last; ++at) {
+      if (at->second != value) continue;
+      tensors.outputs.push_back(Add(value, at->first, slot()));
     }
-    write(stage.last + 1);
+    tensors.outputs.push_back(Add(value, stage.last + 1, slot()));
     map_.slots.push_back(std::move(tensors));
   }
 
@@ -86,6 +104,7 @@ class MapMaker {
   const RoundKind round_;
   const RowGradient rows_;
   BoundaryMap map_;
+  std::map<int, BoundaryValue> written_;
   std::optional<int> given_;  // by the backward slot before
 };
 

@@ -28,7 +28,9 @@
 
 namespace roundhouse {
 
-enum class BoundaryValue { kActivation, kGradient };
+// kAgain: an activation that the round wrote before, and that was not kept.
+enum class BoundaryValue { kActivation, kGradient, kAgain };
+inline constexpr int kBoundaryValues = 3;
 
 struct BoundaryTensor {
   BoundaryValue value = BoundaryValue::kActivation;
@@ -36,7 +38,7 @@ struct BoundaryTensor {
   int writer = 0;    // slot of the plan; kRowsSlot: the gather
   // The reduction reads boundary 0's gradient, after all slots.
   int readers = 0;
-  int last_reader = 0;
+  int last_reader = 0;  // of them the last slot
 };
 inline constexpr int kRowsSlot = -1;
 

@@ -75,6 +75,39 @@ TEST(BoundaryTensorsTest, LeastIsWhatIsSavedAndOneSlotsOutput) {
   EXPECT_EQ(LeastBoundaryTensors(one, RowGradient::kUnread), 1);
 }
 
+TEST(BoundaryTensorsTest, WhatIsNotKeptIsWrittenAgain) {
+  Plan plan = BlockByBlock(4);
+  plan.saved_every = 2;
+  const BoundaryMap map = MapOf(plan, RoundKind::kTrain, RowGradient::kRead);
+  // Inputs of layers 0 to 4, gradients of layers 4 to 2, layer 1's input once
+  // more, gradients of layers 1 and 0.  Layers 3 and 2 are the first group.
+  EXPECT_EQ(ReadersOf(map),
+            (std::vector<int>{3, 1, 2, 2, 1, 1, 1, 1, 1, 1, 1}));
+  ASSERT_EQ(map.slots.size(), 10u);
+  const BoundaryTensor& again = map.tensors[8];
+  EXPECT_EQ(again.value, BoundaryValue::kAgain);
+  EXPECT_EQ(again.boundary, 1);
+  EXPECT_EQ(again.writer, 7);
+  EXPECT_EQ(again.last_reader, 8);
+  EXPECT_EQ(map.slots[7].input, 0);
+  EXPECT_EQ(map.slots[8].input, 8);
+  // The forward pass reads it once, in its next slot.
+  EXPECT_EQ(map.tensors[1].last_reader, 1);
+  // Evaluations know nothing of it.
+  EXPECT_EQ(MapOf(plan, RoundKind::kEvaluate, RowGradient::kRead).slots.size(),
+            5u);
+}
+
+TEST(BoundaryTensorsTest, KeepingFewTakesLittle) {
+  Plan plan = BlockByBlock(64);
+  std::vector<int64_t> least;
+  for (const int every : {1, 2, 4, 8, 16}) {
+    plan.saved_every = every;
+    least.push_back(LeastBoundaryTensors(plan, RowGradient::kRead));
+  }
+  EXPECT_EQ(least, (std::vector<int64_t>{66, 35, 21, 17, 21}));
+}
+
 TEST(BoundaryTensorsTest, EachPartThatIsSentTakesItsOutputs) {
   const Plan plan = BlockByBlock(40);
   const int64_t least = LeastBoundaryTensors(plan, RowGradient::kRead);

@@ -58,17 +58,20 @@ ContributionBlocks BlocksOf(const Plan& plan, int64_t rounds, int most_sent) {
   ContributionBlocks all;
   std::vector<int64_t> parts;  // blocks of each
   size_t widest = 1;
-  int slot = 0;
-  for (; slot < static_cast<int>(plan.forward.size()); ++slot) {
-    parts.insert(parts.end(), width(slot), 0);
-  }
-  for (const LayerRange& stage : plan.backward) {
+  int slot = -1;
+  for (const PlanSlot& one : SlotsOf(plan)) {
+    ++slot;
+    if (one.kind == SlotKind::kForward) {
+      parts.insert(parts.end(), width(slot), 0);
+      continue;
+    }
+    const LayerRange& stage = one.layers;
     const SlotSums& of_slot = sums.Of(slot);
     const int64_t layers = stage.layer_count() - (stage.last == head ? 1 : 0);
     if (stage.last == head) all.head = of_slot.all;
     all.layers += layers * of_slot.all;
     parts.insert(parts.end(), width(slot), layers * of_slot.of_a_part);
-    widest = std::max(widest, width(slot++));
+    widest = std::max(widest, width(slot));
   }
   const int64_t sets = rounds > 1 && plan.slot_count() == 1 ? 2 : 1;
   const auto in_a_row = static_cast<size_t>(most_sent) + widest;

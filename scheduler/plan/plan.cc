@@ -103,7 +103,83 @@ std::string SplitText(const Plan& plan, size_t slot) {
                : absl::StrCat(" ", absl::StrJoin(parts, "+"));
 }
 
+// Layers `range` in as many runs, as equal as can be, as have at most `most`
+// layers each.
+std::vector<LayerRange> Cut(const LayerRange& range, int most) {
+  const int runs = (range.layer_count() + most - 1) / most;
+  std::vector<LayerRange> cut;
+  int first = range.first;
+  for (int left = runs; left > 0; --left) {
+    const int layers = (range.last + 1 - first + left - 1) / left;
+    cut.push_back({first, first + layers - 1});
+    first += layers;
+  }
+  return cut;
+}
+
+// What runs again just before the backward stage.
+std::vector<LayerRange> AgainBefore(const Plan& plan, int stage) {
+  const int last = static_cast<int>(plan.backward.size()) - 1;
+  const bool begins_group = (last - stage + 1) % plan.saved_every == 0;
+  // The first group, which may be a short one, keeps all.
+  if (plan.saved_every == 1 || !begins_group || stage <= 1) return {};
+  int longest = 1;
+  for (const LayerRange& forward : plan.forward) {
+    longest = std::max(longest, forward.layer_count());
+  }
+  const LayerRange& lowest = plan.backward[stage + plan.saved_every - 1];
+  return Cut({lowest.first, plan.backward[stage].first - 1}, longest);
+}
+
 }  // namespace
+
+std::vector<PlanSlot> SlotsOf(const Plan& plan) {
+  std::vector<PlanSlot> slots;
+  slots.reserve(plan.forward.size() + 2 * plan.backward.size());
+  int stage = 0;
+  for (const LayerRange& layers : plan.forward) {
+    slots.push_back({.layers = layers, .stage = stage++});
+  }
+  stage = 0;
+  for (const LayerRange& layers : plan.backward) {
+    for (const LayerRange& again : AgainBefore(plan, stage)) {
+      slots.push_back({.layers = again, .again = true, .stage = stage});
+    }
+    const bool fused = plan.fused && stage == 0;
+    slots.push_back({.kind = fused ? SlotKind::kFused : SlotKind::kBackward,
+                     .layers = layers,
+                     .stage = stage++});
+  }
+  return slots;
+}
+
+std::vector<int> SavedEveryTried(int asked) {
+  if (asked > 0) return {asked};
+  // Each takes about two thirds of the one before, down to where little is left
+  // to save.
+  return {1, 2, 3, 4, 6, 8, 12};
+}
+
+int Plan::slot_count() const {
+  if (saved_every > 1) return static_cast<int>(SlotsOf(*this).size());
+  return static_cast<int>(forward.size() + backward.size());
+}
+
+int BackwardSlot(const Plan& plan, int stage) {
+  int slot = static_cast<int>(plan.forward.size()) + stage;
+  for (int before = 0; before <= stage; ++before) {
+    slot += static_cast<int>(AgainBefore(plan, before).size());
+  }
+  return slot;
+}
+
+int BackwardSlotWith(const Plan& plan, int layer) {
+  const auto stage = std::find_if(
+      plan.backward.begin(), plan.backward.end(),
+      [layer](const LayerRange& range) { return range.Contains(layer); });
+  ROUNDHOUSE_CHECK(stage != plan.backward.end()) << "layer " << layer;
+  return BackwardSlot(plan, static_cast<int>(stage - plan.backward.begin()));
+}
 
 absl::Status CheckPlan(const Plan& plan, int layer_count) {
   if (layer_count < 1 || layer_count > kMaxPlanLayers) {
@@ -120,6 +196,11 @@ absl::Status CheckPlan(const Plan& plan, int layer_count) {
   }
   const int forward_end = plan.fused ? plan.backward[0].first : layer_count;
   RETURN_IF_ERROR(CheckForward(plan.forward, forward_end, layer_count));
+  if (plan.saved_every < 1 || (plan.saved_every > 1 && !plan.fused)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("plan.saved_every is ", plan.saved_every,
+                     ": at least 1, and 1 without a fused stage"));
+  }
   return CheckSplit(plan);
 }
 
@@ -134,14 +215,18 @@ Plan BlockByBlock(int decoder_layers) {
 
 std::string ToString(const Plan& plan) {
   std::string text = "forward";
-  size_t slot = 0;
-  for (const LayerRange& range : plan.forward) {
-    absl::StrAppend(&text, " ", RangeText(range), SplitText(plan, slot++));
+  size_t index = 0;
+  bool again = false;
+  for (const PlanSlot& slot : SlotsOf(plan)) {
+    if (slot.again && !again) absl::StrAppend(&text, " again");
+    const bool first = slot.kind != SlotKind::kForward && slot.stage == 0;
+    if (first || (again && !slot.again)) absl::StrAppend(&text, " backward");
+    if (slot.kind == SlotKind::kFused) absl::StrAppend(&text, " fused");
+    again = slot.again;
+    absl::StrAppend(&text, " ", RangeText(slot.layers),
+                    SplitText(plan, index++));
   }
-  absl::StrAppend(&text, " backward", plan.fused ? " fused" : "");
-  for (const LayerRange& range : plan.backward) {
-    absl::StrAppend(&text, " ", RangeText(range), SplitText(plan, slot++));
-  }
+  if (plan.backward.empty()) absl::StrAppend(&text, " backward");
   return text;
 }
 

@@ -6,6 +6,11 @@
 // and backpropagates through them; the *fused* stage, the first of the backward
 // ones, runs forward, loss and backward at once and has no forward stage.
 //
+// A *slot* is one stage in one direction; a plan's slots are numbered in the
+// order in which they run.  Backward stages read the inputs that forward slots
+// left in host memory.  Where that has no room for all of them, only some are
+// kept, and forward slots write the others again (Plan::saved_every).
+//
 // Pure values and functions; thread-compatible.
 #ifndef ROUNDHOUSE_SCHEDULER_PLAN_PLAN_H_
 #define ROUNDHOUSE_SCHEDULER_PLAN_PLAN_H_
@@ -15,6 +20,7 @@
 
 #include "absl/status/status.h"
 #include "base/limits.h"
+#include "base/work_kinds.h"
 
 namespace roundhouse {
 
@@ -41,17 +47,44 @@ struct Plan {
   std::vector<LayerRange> backward;
   // backward[0] is the fused stage.
   bool fused = false;
-  // Per slot (the forward stages, then the backward ones) and part of it: how
-  // many groups of a full round it runs; rounds of another size are cut as
-  // step_plan.h says.  Empty: every slot is one device wide.
+  // So many backward stages after the fused one, counted from the last, form a
+  // group.  A group keeps only the input that it needs last from the forward
+  // pass; forward slots write its other inputs again before its first backward
+  // slot.  The group that runs first keeps all of its inputs: at
+  // that time they need no more memory than the others' do.  1: all are kept.
+  int saved_every = 1;
+  // Per slot and part of it: how many groups of a full round it runs; rounds of
+  // another size are cut as step_plan.h says.  Empty: every slot is one device
+  // wide.
   std::vector<std::vector<int>> split = {};
 
-  int slot_count() const {
-    return static_cast<int>(forward.size() + backward.size());
-  }
+  int slot_count() const;
 
   friend bool operator==(const Plan&, const Plan&) = default;
 };
+
+// One of a plan's slots.
+struct PlanSlot {
+  SlotKind kind = SlotKind::kForward;
+  LayerRange layers;
+  // A forward slot that writes activations again.  It runs no more layers than
+  // the longest forward stage.
+  bool again = false;
+  // Its index in Plan::forward or backward; of one that runs again the index of
+  // the backward stage before which it runs.
+  int stage = 0;
+};
+
+// Plan::saved_every of a job that was asked for `asked`; 0, it was not: what is
+// tried where host memory is short, one after the other.
+std::vector<int> SavedEveryTried(int asked);
+
+// In the order in which they run.  REQUIRES: the plan's stages are in order.
+std::vector<PlanSlot> SlotsOf(const Plan& plan);
+// The slot of the backward stage.
+int BackwardSlot(const Plan& plan, int stage);
+// The backward slot that has the layer.  REQUIRES: there is one (checked).
+int BackwardSlotWith(const Plan& plan, int layer);
 
 // Every decoder layer a stage in each direction, the head alone the fused one;
 // one device wide.
@@ -61,14 +94,17 @@ Plan BlockByBlock(int decoder_layers);
 //   inference   forward covers 0..layer_count-1 ascending, backward is empty
 //   training    forward as above, backward covers layer_count-1..0 descending
 //   fused       backward as above, forward covers 0..backward[0].first-1
-// all without gap, overlap or empty stage, and `split` is empty or gives every
-// slot at least one part, every part at least 1.  INVALID_ARGUMENT otherwise,
+// all without gap, overlap or empty stage, `saved_every` is at least 1, in a
+// fused plan only more, and `split` is empty or gives every slot at least one
+// part, every part at least 1.
+//  INVALID_ARGUMENT otherwise,
 // naming the stage as the job file's `plan` field does ("plan.backward[1]").
 // A caller that trains also requires that `plan.backward` is not empty.
 absl::Status CheckPlan(const Plan& plan, int layer_count);
 
-// "forward [0,3] [4,7] backward fused [8,8] [4,7] [0,3]"; a slot that is split
-// has its width behind it, "x4", or where parts differ what they are, "3+5".
+// "forward [0,3] [4,7] backward fused [8,8] [4,7] [0,3]"; what runs again is
+// after "again".  A slot that is split has its width behind it, "x4", or where
+// parts differ what they are, "3+5".
 std::string ToString(const Plan& plan);
 
 }  // namespace roundhouse

@@ -141,6 +141,65 @@ TEST(PlanTest, ToStringShowsStagesInOrder) {
             "forward [0,3] [4,6] backward [5,6] [0,4]");
 }
 
+// What runs again, each with the backward stage before which it does.
+std::vector<std::pair<LayerRange, int>> AgainOf(const Plan& plan) {
+  std::vector<std::pair<LayerRange, int>> again;
+  for (const PlanSlot& slot : SlotsOf(plan)) {
+    if (slot.again) again.emplace_back(slot.layers, slot.stage);
+  }
+  return again;
+}
+
+TEST(SlotsTest, AreInTheOrderInWhichTheyRun) {
+  Plan plan = BlockByBlock(5);
+  EXPECT_EQ(plan.slot_count(), 11);
+  plan.saved_every = 2;
+  // The group of layer 4 alone keeps its input.
+  EXPECT_EQ(ToString(plan),
+            "forward [0,0] [1,1] [2,2] [3,3] [4,4] backward fused [5,5] [4,4] "
+            "again [2,2] backward [3,3] [2,2] again [0,0] backward [1,1] "
+            "[0,0]");
+  EXPECT_EQ(plan.slot_count(), 13);
+  const std::vector<PlanSlot> slots = SlotsOf(plan);
+  for (int stage = 0; stage < 6; ++stage) {
+    const int slot = BackwardSlot(plan, stage);
+    EXPECT_EQ(slots[slot].layers, plan.backward[stage]);
+    EXPECT_EQ(slots[slot].stage, stage);
+    EXPECT_EQ(slots[slot].kind,
+              stage == 0 ? SlotKind::kFused : SlotKind::kBackward);
+    EXPECT_EQ(BackwardSlotWith(plan, plan.backward[stage].first), slot);
+  }
+}
+
+TEST(SlotsTest, WhatRunsAgainIsNoLongerThanAForwardStage) {
+  Plan plan = BlockByBlock(8);
+  plan.saved_every = 4;
+  using Again = std::vector<std::pair<LayerRange, int>>;
+  EXPECT_EQ(AgainOf(plan), (Again{{{0, 0}, 5}, {{1, 1}, 5}, {{2, 2}, 5}}));
+  plan.forward = {{0, 1}, {2, 3}, {4, 5}, {6, 7}};
+  EXPECT_EQ(AgainOf(plan), (Again{{{0, 1}, 5}, {{2, 2}, 5}}));
+  plan.forward = {{0, 7}};
+  EXPECT_EQ(AgainOf(plan), (Again{{{0, 2}, 5}}));
+  // Groups are of stages, of however many layers.
+  plan.backward = {{8, 8}, {6, 7}, {3, 5}, {1, 2}, {0, 0}};
+  plan.saved_every = 2;
+  EXPECT_EQ(AgainOf(plan), (Again{{{0, 0}, 3}}));
+}
+
+TEST(SlotsTest, OneGroupRunsNothingAgain) {
+  Plan plan = BlockByBlock(3);
+  for (const int every : {1, 3, 4, 100}) {
+    plan.saved_every = every;
+    EXPECT_TRUE(AgainOf(plan).empty()) << every;
+    EXPECT_TRUE(CheckPlan(plan, 4).ok());
+  }
+  plan.saved_every = 0;
+  ExpectBad(plan, 4, "plan.saved_every is 0");
+  Plan training = TrainingPlan();
+  training.saved_every = 2;
+  ExpectBad(training, 7, "plan.saved_every is 2");
+}
+
 TEST(PlanTest, LayerRangeCountsBothEnds) {
   const LayerRange range{2, 4};
   EXPECT_EQ(range.layer_count(), 3);

@@ -16,21 +16,6 @@
 namespace roundhouse {
 namespace {
 
-int ForwardCount(const Plan& plan) {
-  return static_cast<int>(plan.forward.size());
-}
-
-const LayerRange& StageOf(const Plan& plan, int slot) {
-  const int forward = ForwardCount(plan);
-  return slot < forward ? plan.forward[slot] : plan.backward[slot - forward];
-}
-
-SlotKind PassOf(const Plan& plan, int slot) {
-  const int forward = ForwardCount(plan);
-  if (slot < forward) return SlotKind::kForward;
-  return slot == forward ? SlotKind::kFused : SlotKind::kBackward;
-}
-
 // The groups whose micro-batches are `share`; empty when it ends inside one.
 IndexRange GroupsOf(const IndexRange& share,
                     const std::vector<IndexRange>& groups) {
@@ -209,10 +194,10 @@ std::vector<int> SplitOf(const std::vector<int>& proportions, int groups) {
 
 std::vector<IndexRange> GroupShares(const Plan& plan, int slot,
                                     int64_t groups) {
-  ROUNDHOUSE_CHECK(0 <= slot && slot < plan.slot_count() && groups >= 1)
+  ROUNDHOUSE_CHECK(slot >= 0 && groups >= 1)
       << "slot " << slot << ", " << groups << " groups";
   if (plan.split.empty()) return {{0, groups}};
-  const std::vector<int>& parts = plan.split[slot];
+  const std::vector<int>& parts = plan.split.at(slot);
   std::vector<IndexRange> shares = InProportion(parts, groups);
   if (groups < FullGroups(parts) &&
       SumCount(shares, groups) > MostContributions(plan, slot)) {
@@ -228,8 +213,9 @@ StepPlan PlanOfRound(const Plan& plan, int micro_batches, int groups) {
   round.groups = groups;
   const auto ranges = GroupRanges(micro_batches, groups);
   const auto count = static_cast<int64_t>(ranges.size());
-  round.shares.reserve(plan.slot_count());
-  for (int slot = 0; slot < plan.slot_count(); ++slot) {
+  const int slots = plan.slot_count();
+  round.shares.reserve(slots);
+  for (int slot = 0; slot < slots; ++slot) {
     // Mostly those of the slot before.
     if (slot > 0 &&
         (plan.split.empty() || plan.split[slot] == plan.split[slot - 1])) {
@@ -263,12 +249,7 @@ Plan PlanOfFullRound(const StepPlan& plan, int micro_batches) {
 
 std::vector<IndexRange> ContributedGroups(const Plan& plan, int layer,
                                           int64_t groups) {
-  const auto stage = std::find_if(
-      plan.backward.begin(), plan.backward.end(),
-      [layer](const LayerRange& range) { return range.Contains(layer); });
-  ROUNDHOUSE_CHECK(stage != plan.backward.end()) << "layer " << layer;
-  const int slot =
-      ForwardCount(plan) + static_cast<int>(stage - plan.backward.begin());
+  const int slot = BackwardSlotWith(plan, layer);
   std::vector<IndexRange> sums;
   for (const IndexRange& share : GroupShares(plan, slot, groups)) {
     const auto subtrees = LargestSubtrees(groups, share);
@@ -323,11 +304,10 @@ StepPlan ProportionalPlan(const Plan& stages, const Widths& widths,
   plan.groups = groups;
   const auto ranges = GroupRanges(micro_batches, groups);
   const auto count = static_cast<int64_t>(ranges.size());
-  for (int slot = 0; slot < plan.slot_count(); ++slot) {
-    const SlotKind kind = PassOf(stages, slot);
-    const int width = kind == SlotKind::kForward ? widths.forward
-                      : kind == SlotKind::kFused ? widths.fused
-                                                 : widths.backward;
+  for (const PlanSlot& slot : SlotsOf(stages)) {
+    const int width = slot.kind == SlotKind::kForward ? widths.forward
+                      : slot.kind == SlotKind::kFused ? widths.fused
+                                                      : widths.backward;
     ROUNDHOUSE_CHECK(1 <= width && width <= static_cast<int>(speeds.size()));
     const int parts = static_cast<int>(std::min<int64_t>(width, count));
     plan.shares.push_back(
@@ -387,7 +367,8 @@ absl::Status CheckStepPlan(const StepPlan& plan, int layer_count,
         "shares of ", plan.shares.size(), " slots of ", plan.slot_count()));
   }
   const auto groups = GroupRanges(micro_batches, plan.groups);
-  for (int slot = 0; slot < plan.slot_count(); ++slot) {
+  const auto slots = static_cast<int>(plan.shares.size());
+  for (int slot = 0; slot < slots; ++slot) {
     RETURN_IF_ERROR(
         CheckShares(plan, slot, micro_batches, device_count, groups));
   }
@@ -412,17 +393,22 @@ std::vector<Part> PartsOf(const StepPlan& plan, int micro_batches) {
   // The covers of the slot's shares; mostly the last slot's.
   std::vector<Cover> covers;
   std::vector<size_t> order;
-  for (int slot = 0; slot < plan.slot_count(); ++slot) {
-    const auto& shares = plan.shares[slot];
+  bool sums_counted = false;
+  int index = 0;
+  for (const PlanSlot& slot : SlotsOf(plan.stages)) {
+    const auto& shares = plan.shares[index];
     Part part;
-    part.slot = slot;
-    part.kind = PassOf(plan.stages, slot);
-    if (slot == 0 || part.kind == SlotKind::kFused ||
-        shares != plan.shares[slot - 1]) {
+    part.slot = index;
+    part.kind = slot.kind;
+    part.again = slot.again;
+    part.layers = slot.layers;
+    if (index == 0 || part.backward() != sums_counted ||
+        shares != plan.shares[index - 1]) {
+      sums_counted = part.backward();
       covers = CoversOf(shares, groups, part.backward());
       order = SendOrder(shares);
     }
-    part.layers = StageOf(plan.stages, slot);
+    ++index;
     for (const size_t i : order) {
       part.micro_batches = shares[i];
       part.groups = covers[i].groups;
@@ -435,15 +421,14 @@ std::vector<Part> PartsOf(const StepPlan& plan, int micro_batches) {
 
 std::string ToString(const StepPlan& plan) {
   std::string text;
-  for (int slot = 0; slot < plan.slot_count(); ++slot) {
-    const LayerRange& stage = StageOf(plan.stages, slot);
-    if (slot == 0 && PassOf(plan.stages, 0) == SlotKind::kForward)
-      text = "forward";
-    if (slot == ForwardCount(plan.stages)) absl::StrAppend(&text, " fused");
-    if (slot == ForwardCount(plan.stages) + 1)
-      absl::StrAppend(&text, " backward");
-    absl::StrAppend(&text, " [", stage.first, ",", stage.last, "] x",
-                    plan.shares[slot].size());
+  std::string kind;
+  size_t index = 0;
+  for (const PlanSlot& slot : SlotsOf(plan.stages)) {
+    const std::string now = slot.again ? "again" : SlotKindName(slot.kind);
+    if (now != kind) absl::StrAppend(&text, text.empty() ? "" : " ", now);
+    kind = now;
+    absl::StrAppend(&text, " [", slot.layers.first, ",", slot.layers.last,
+                    "] x", plan.shares[index++].size());
   }
   return text;
 }

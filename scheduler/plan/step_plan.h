@@ -1,8 +1,7 @@
 // What a round of a step does, with widths: the stages, and which micro-batches
 // of a stage each of its parts runs.
 //
-// A *slot* is one stage in one direction; slots are numbered in the order in
-// which they run: forward stages, fused, backward stages.  A slot of width w
+// A slot (scheduler/plan/plan.h) of width w
 // has w *parts*, each on a device of its own with a contiguous share of the
 // micro-batches.  Shares end where groups end (base/reduction.h), so that every
 // plan adds gradients in the same order; a part sends one sum for each largest
@@ -47,7 +46,7 @@ struct StepPlan {
 
 // One width per direction.
 struct Widths {
-  int forward = 1;
+  int forward = 1;  // also of slots that run again
   int fused = 1;
   int backward = 1;
 
@@ -57,12 +56,18 @@ struct Widths {
 struct Part {
   int slot = 0;
   SlotKind kind = SlotKind::kForward;
+  bool again = false;  // PlanSlot's
   LayerRange layers;
   IndexRange micro_batches;
   int64_t groups = 0;         // that it covers
   int64_t contributions = 0;  // sums that it sends per layer; 0 when forward
 
   bool backward() const { return kind != SlotKind::kForward; }
+  PassDirection direction() const {
+    return again        ? PassDirection::kAgain
+           : backward() ? PassDirection::kBackward
+                        : PassDirection::kForward;
+  }
 };
 
 // `groups` in proportion to the entries, as GroupShares cuts a full round: what
@@ -141,7 +146,8 @@ std::vector<size_t> SendOrder(const std::vector<IndexRange>& shares);
 // REQUIRES: CheckStepPlan is OK (whatever the number of devices).
 std::vector<Part> PartsOf(const StepPlan& plan, int micro_batches);
 
-// "forward [0,3] x8 ... fused [28,28] x8 backward [24,27] x4".
+// "forward [0,3] x8 ... fused [28,28] x8 backward [24,27] x4"; before what runs
+// again "again".
 std::string ToString(const StepPlan& plan);
 
 }  // namespace roundhouse

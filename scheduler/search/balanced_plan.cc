@@ -156,17 +156,16 @@ StepPlan BalancedPlan(const Plan& stages, const std::vector<int>& widths,
   plan.stages = stages;
   plan.groups = groups;
   Balance balance(costs, machine, micro_batches, groups);
-  const int forward = static_cast<int>(stages.forward.size());
-  for (int slot = 0; slot < plan.slot_count(); ++slot) {
-    ROUNDHOUSE_CHECK(1 <= widths.at(slot) &&
-                     widths[slot] <= machine.device_count());
+  int index = 0;
+  for (const PlanSlot& slot : SlotsOf(stages)) {
+    const int width = widths.at(index);
+    ROUNDHOUSE_CHECK(1 <= width && width <= machine.device_count());
     Part part;
-    part.slot = slot;
-    part.layers =
-        slot < forward ? stages.forward[slot] : stages.backward[slot - forward];
-    if (slot == forward) part.kind = SlotKind::kFused;
-    if (slot > forward) part.kind = SlotKind::kBackward;
-    plan.shares.push_back(balance.SharesOf(part, widths[slot]));
+    part.slot = index++;
+    part.kind = slot.kind;
+    part.again = slot.again;
+    part.layers = slot.layers;
+    plan.shares.push_back(balance.SharesOf(part, width));
   }
   return plan;
 }

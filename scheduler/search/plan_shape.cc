@@ -24,6 +24,7 @@ Plan StagesOf(const PlanShape& shape, const ModelCosts& costs) {
   const int tail = costs.layers - shape.fused_layers;
   Plan stages;
   stages.fused = true;
+  stages.saved_every = shape.saved_every;
   stages.forward = EqualStages(tail, shape.forward_layers, shape.first_layers);
   stages.backward = EqualStages(tail, shape.backward_layers, shape.last_layers);
   stages.backward.push_back({tail, costs.head()});
@@ -33,16 +34,24 @@ Plan StagesOf(const PlanShape& shape, const ModelCosts& costs) {
 
 // Per slot.
 std::vector<int> WidthsOf(const PlanShape& shape, const Plan& stages) {
-  std::vector<int> widths(stages.forward.size(), shape.widths.forward);
-  for (size_t i = 0; i < widths.size() && i < shape.first_widths.size(); ++i) {
-    widths[i] = shape.first_widths[i];
+  const auto own = [](const std::vector<int>& widths, size_t i, int usual) {
+    return i < widths.size() ? widths[i] : usual;
+  };
+  std::vector<int> widths;
+  for (const PlanSlot& slot : SlotsOf(stages)) {
+    const auto stage = static_cast<size_t>(slot.stage);
+    if (slot.again) {
+      widths.push_back(shape.widths.forward);
+    } else if (slot.kind == SlotKind::kForward) {
+      widths.push_back(own(shape.first_widths, stage, shape.widths.forward));
+    } else if (slot.kind == SlotKind::kFused) {
+      widths.push_back(shape.widths.fused);
+    } else {
+      widths.push_back(own(shape.last_widths,
+                           stages.backward.size() - 1 - stage,
+                           shape.widths.backward));
+    }
   }
-  widths.push_back(shape.widths.fused);
-  std::vector<int> backward(stages.backward.size() - 1, shape.widths.backward);
-  for (size_t i = 0; i < backward.size() && i < shape.last_widths.size(); ++i) {
-    backward[i] = shape.last_widths[i];
-  }
-  widths.insert(widths.end(), backward.rbegin(), backward.rend());
   return widths;
 }
 
@@ -78,10 +87,12 @@ StepPlan EqualPlan(const PlanShape& shape, const Plan& stages,
       GroupRanges(micro_batches, shape.groups);
   plan.shares.reserve(widths.size());
   int before = 0;
-  for (size_t slot = 0; slot < widths.size(); ++slot) {
-    const bool forward = slot < stages.forward.size();
-    const int parts = std::min(widths[slot], static_cast<int>(ranges.size()));
-    if (parts == before && slot != stages.forward.size()) {
+  bool forward_before = true;
+  for (const PlanSlot& slot : SlotsOf(stages)) {
+    const bool forward = slot.kind == SlotKind::kForward;
+    const int parts =
+        std::min(widths[plan.shares.size()], static_cast<int>(ranges.size()));
+    if (parts == before && forward == forward_before) {
       plan.shares.push_back(plan.shares.back());
     } else if (forward && shape.slow_share) {
       plan.shares.push_back(
@@ -92,6 +103,7 @@ StepPlan EqualPlan(const PlanShape& shape, const Plan& stages,
                                 : UniformShares(ranges, parts));
     }
     before = parts;
+    forward_before = forward;
   }
   return plan;
 }

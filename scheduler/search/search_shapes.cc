@@ -16,6 +16,7 @@ PlanShape SearchShapes::AllWide() const {
   int width = std::min(Devices(), micro_batches_);
   while (!AllowsWidth(width)) --width;
   PlanShape shape;
+  shape.saved_every = options_.saved_every;
   shape.widths = {width, width, width};
   // Unequal shares need groups to cut at.
   shape.groups = options_.groups > 0        ? options_.groups
@@ -82,6 +83,7 @@ std::vector<PlanShape> SearchShapes::Ramped() const {
 std::vector<PlanShape> SearchShapes::WithSlowShares() const {
   std::vector<PlanShape> shapes;
   PlanShape shape;
+  shape.saved_every = options_.saved_every;
   shape.slow_share = true;
   shape.groups = GroupsToTry().back();
   shape.look_ahead = std::min(2, options_.most_look_ahead);

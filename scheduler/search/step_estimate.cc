@@ -1,6 +1,7 @@
 #include "scheduler/search/step_estimate.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "scheduler/simulate/device_memory.h"
 
@@ -208,9 +209,13 @@ double EstimateStepNs(const std::vector<Part>& parts,
   // When each micro-batch left the slot before, and leaves this one.
   std::vector<double> before(step.micro_batches), now(step.micro_batches);
   double end_ns = 0;
+  int slot = 0;  // whose micro-batches leave now
   for (size_t i = 0; i < parts.size(); ++i) {
     const Part& part = parts[i];
-    if (i > 0 && part.slot != parts[i - 1].slot) std::swap(before, now);
+    // What runs again takes its device's time, and waits for nothing.
+    if (!part.again && part.slot != std::exchange(slot, part.slot)) {
+      std::swap(before, now);
+    }
     const int d = device_of[i];
     Device& device = devices[d];
     const size_t sent = device.starts_ns.size();
@@ -235,13 +240,13 @@ double EstimateStepNs(const std::vector<Part>& parts,
     device.starts_ns.push_back(t);
     for (int64_t m = part.micro_batches.begin; m < part.micro_batches.end;
          ++m) {
-      const double there_ns = before[m] + hop_ns;
+      const double there_ns = part.again ? 0 : before[m] + hop_ns;
       const bool first = m == part.micro_batches.begin;
       t = std::max(t + lap.before_ns, there_ns) + lap.forward_ns;
       if (first && lap.forward_ns > 0) t = std::max(t, all_up_ns);
       t += lap.after_ns - lap.forward_ns;
       if (first) t = std::max(t, all_up_ns);
-      now[m] = t;
+      if (!part.again) now[m] = t;
     }
     device.free_ns = t;
     end_ns = std::max(end_ns, t);

@@ -44,6 +44,8 @@ struct SearchOptions {
   // wants.
   int groups = 0;
   int most_look_ahead = 3;
+  // Plan::saved_every of every plan.
+  int saved_every = 1;
   // As StepOptions'.  REQUIRES: `accepts` refuses plans that need more.
   std::optional<int64_t> boundary_tensors = {};
   // Whether whoever is to run the plan can; null: any that fits the devices.

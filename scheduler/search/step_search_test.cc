@@ -272,6 +272,28 @@ TEST(StepSearchTest, GroupsThatAreGivenStay) {
             result->step_ns);
 }
 
+TEST(StepSearchTest, InputsThatAreNotKeptTakeTime) {
+  const ModelCosts costs = SmallModel(12);
+  SearchOptions options;
+  int64_t all_ns = 0;
+  for (const int every : {1, 2, 3}) {
+    options.saved_every = every;
+    // So that there are groups.
+    options.accepts = [](const StepPlan& plan) {
+      return plan.stages.backward.size() >= 10;
+    };
+    const auto result = SearchStepPlan(costs, Devices(4), 8, options);
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_EQ(result->plan.stages.saved_every, every);
+    EXPECT_EQ(Check(*result, costs, Devices(4), 8), absl::OkStatus());
+    if (every == 1) all_ns = result->step_ns;
+    EXPECT_GE(result->step_ns, all_ns);
+    // A forward pass more of what is a third of the compute, at most.
+    EXPECT_LT(static_cast<double>(result->step_ns),
+              1.35 * static_cast<double>(all_ns));
+  }
+}
+
 TEST(StepSearchTest, PlansThatAreNotAcceptedAreNotFound) {
   const ModelCosts costs = SmallModel(10);
   SearchOptions options;

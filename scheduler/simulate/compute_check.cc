@@ -81,6 +81,7 @@ ComputeCheck::ComputeCheck(const Schedule& schedule, const ModelCosts& costs,
   forward_.resize(size);
   backward_.resize(size);
   recompute_.resize(size);
+  again_.resize(size);
 }
 
 size_t ComputeCheck::Index(int layer, int micro_batch) const {
@@ -99,6 +100,10 @@ const Interval* ComputeCheck::Recompute(int layer, int micro_batch) const {
   return recompute_.at(Index(layer, micro_batch));
 }
 
+const Interval* ComputeCheck::Again(int layer, int micro_batch) const {
+  return again_.at(Index(layer, micro_batch));
+}
+
 // --- rules 1 and 3 ---
 
 absl::Status ComputeCheck::CheckCoverage() {
@@ -111,6 +116,13 @@ absl::Status ComputeCheck::CheckCoverage() {
       continue;
     }
     const WorkKind kind = interval.kind;
+    if (interval.direction == PassDirection::kAgain) {
+      if (kind != WorkKind::kForward) {
+        return Violation(interval, "only forward slots run again");
+      }
+      RETURN_IF_ERROR(Enter(interval, again_));
+      continue;
+    }
     if (kind == WorkKind::kForward || kind == WorkKind::kHeadForward ||
         kind == WorkKind::kFused) {
       RETURN_IF_ERROR(Enter(interval, forward_));
@@ -188,9 +200,12 @@ void ComputeCheck::EnterLost(const Interval& interval) {
                         interval.kind == WorkKind::kFused;
   for (int layer = interval.layer_begin; layer < interval.layer_end; ++layer) {
     const int boundary = backward ? layer : layer + 1;
-    lost_makers_[{backward ? PassDirection::kBackward : PassDirection::kForward,
-                  boundary, interval.micro_batch}]
-        .push_back(&interval);
+    const PassDirection direction =
+        backward                                      ? PassDirection::kBackward
+        : interval.direction == PassDirection::kAgain ? PassDirection::kAgain
+                                                      : PassDirection::kForward;
+    lost_makers_[{direction, boundary, interval.micro_batch}].push_back(
+        &interval);
   }
 }
 
@@ -247,6 +262,7 @@ absl::Status ComputeCheck::CheckDependencies(const Delivery& delivery) const {
   for (int layer = 0; layer <= costs_.head(); ++layer) {
     for (int m = 0; m < options_.micro_batches; ++m) {
       RETURN_IF_ERROR(CheckForwardOf(delivery, layer, m));
+      RETURN_IF_ERROR(CheckAgainOf(delivery, layer, m));
       RETURN_IF_ERROR(CheckRecomputeOf(delivery, layer, m));
       RETURN_IF_ERROR(CheckBackwardOf(delivery, layer, m));
     }
@@ -276,7 +292,7 @@ absl::Status ComputeCheck::CheckArrival(
       *request.consumer,
       absl::StrCat(
           "starts before its ",
-          request.direction == PassDirection::kForward ? "input" : "gradient",
+          request.direction == PassDirection::kBackward ? "gradient" : "input",
           " of layer ", request.boundary, " is there, at ", arrival_ns, " ns"));
 }
 
@@ -324,6 +340,41 @@ absl::Status ComputeCheck::CheckForwardOf(const Delivery& delivery, int layer,
                        SamePart(producer, consumer, layer)});
 }
 
+bool ComputeCheck::Uploads(const Interval* user, const Interval* maker,
+                           const Resource& device, int layer) const {
+  return user != nullptr && user->resource == device && user != maker &&
+         !SamePart(maker, *user, layer);
+}
+
+Delivery::Request ComputeCheck::SavedInput(const Interval& consumer, int layer,
+                                           int micro_batch) const {
+  const Interval* again = layer == 0 ? nullptr : Again(layer - 1, micro_batch);
+  const Interval* producer = again != nullptr ? again
+                             : layer == 0     ? nullptr
+                                          : &Forward(layer - 1, micro_batch);
+  Delivery::Request request{
+      producer, &consumer, layer,
+      again != nullptr ? PassDirection::kAgain : PassDirection::kForward};
+  // Devices keep nothing: what another part had here is gone.
+  const auto count = [&](const Interval* user) {
+    if (user == &consumer) return;
+    if (Uploads(user, producer, consumer.resource, layer)) ++request.other_uses;
+  };
+  if (again == nullptr) count(&Forward(layer, micro_batch));
+  count(Again(layer, micro_batch));
+  return request;
+}
+
+absl::Status ComputeCheck::CheckAgainOf(const Delivery& delivery, int layer,
+                                        int micro_batch) const {
+  const Interval* const consumer = Again(layer, micro_batch);
+  if (consumer == nullptr) return absl::OkStatus();
+  Delivery::Request request = SavedInput(*consumer, layer, micro_batch);
+  request.same_part = request.direction == PassDirection::kAgain &&
+                      SamePart(request.producer, *consumer, layer);
+  return CheckArrival(delivery, request);
+}
+
 absl::Status ComputeCheck::CheckRecomputeOf(const Delivery& delivery, int layer,
                                             int micro_batch) const {
   const Interval* consumer = Recompute(layer, micro_batch);
@@ -341,16 +392,7 @@ absl::Status ComputeCheck::CheckRecomputeOf(const Delivery& delivery, int layer,
       (before == consumer || before->end_ns <= consumer->start_ns)) {
     return absl::OkStatus();
   }
-  const Interval* producer =
-      layer == 0 ? nullptr : &Forward(layer - 1, micro_batch);
-  Delivery::Request request{producer, consumer, layer, PassDirection::kForward};
-  // Devices keep nothing: what a forward part had here is gone.
-  const Interval& forward = Forward(layer, micro_batch);
-  if (forward.resource == consumer->resource && &forward != producer &&
-      !SamePart(producer, forward, layer)) {
-    request.other_uses = 1;
-  }
-  return CheckArrival(delivery, request);
+  return CheckArrival(delivery, SavedInput(*consumer, layer, micro_batch));
 }
 
 absl::Status ComputeCheck::CheckBackwardOf(const Delivery& delivery, int layer,

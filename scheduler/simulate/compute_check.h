@@ -33,8 +33,8 @@ class Delivery {
     PassDirection direction = PassDirection::kForward;
     // Both lie in one part, so that it never leaves the device.
     bool same_part = false;
-    // How many other parts on the consumer's device upload the same tensor, at
-    // most one: a forward part, and the backward part that recomputes.
+    // How many other parts upload the same tensor to the consumer's device
+    // before it: a forward part, one that runs again, the backward part.
     int other_uses = 0;
   };
 
@@ -61,6 +61,8 @@ class ComputeCheck {
   const Interval& Forward(int layer, int micro_batch) const;
   const Interval& Backward(int layer, int micro_batch) const;
   const Interval* Recompute(int layer, int micro_batch) const;
+  // The forward of a layer whose output was not kept, once more; or null.
+  const Interval* Again(int layer, int micro_batch) const;
 
  private:
   using Table = std::vector<const Interval*>;
@@ -76,6 +78,15 @@ class ComputeCheck {
   absl::Status Enter(const Interval& interval, Table& table);
   void EnterLost(const Interval& interval);
   absl::Status CheckComplete(int layer, int micro_batch) const;
+  // The input of a layer as a backward part is to find it.
+  Delivery::Request SavedInput(const Interval& consumer, int layer,
+                               int micro_batch) const;
+  // Whether `user` uploaded the layer's input, which it did not make, to this
+  // device.
+  bool Uploads(const Interval* user, const Interval* maker,
+               const Resource& device, int layer) const;
+  absl::Status CheckAgainOf(const Delivery& delivery, int layer,
+                            int micro_batch) const;
   absl::Status CheckForwardOf(const Delivery& delivery, int layer,
                               int micro_batch) const;
   absl::Status CheckRecomputeOf(const Delivery& delivery, int layer,
@@ -88,7 +99,7 @@ class ComputeCheck {
   const Schedule& schedule_;
   const ModelCosts& costs_;
   const CheckOptions& options_;
-  Table forward_, backward_, recompute_;
+  Table forward_, backward_, recompute_, again_;
   // What made the input of a layer, or its gradient, in parts that were given
   // up.
   std::map<std::tuple<PassDirection, int, int>, Table> lost_makers_;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/log.h"
+
 namespace roundhouse {
 
 void DeviceLane::AdmitLaps() {
@@ -18,6 +20,16 @@ void DeviceLane::AdmitLaps() {
       }
     }
   }
+}
+
+void DeviceLane::SumsDown(const PartRun& run) {
+  const auto its =
+      std::find_if(sums.begin(), sums.end(),
+                   [&run](const Sums& entry) { return entry.run == &run; });
+  ROUNDHOUSE_CHECK(its != sums.end());
+  --its->layers_left;
+  while (!sums.empty() && sums.front().layers_left == 0) sums.pop_front();
+  AllowSums();
 }
 
 void DeviceLane::Forget(const PartRun& run) {

@@ -65,6 +65,9 @@ struct DeviceLane {
       sums[i].run->AllowSums();
     }
   }
+  // One of the part's layers has its sums in host memory.  Parts send them in
+  // order, but those of no bytes overtake others.
+  void SumsDown(const PartRun& run);
   // After a part was sent or a lap was done: the laps that may upload now.
   void AdmitLaps();
   bool MayUpload(const Boundary& boundary) const {

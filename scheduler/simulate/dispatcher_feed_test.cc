@@ -309,9 +309,10 @@ TEST(DispatcherFeedTest, RandomLossesNeverStopAStep) {
     for (SimulatedDevice& device : step.machine.devices) {
       if (below(4) == 0) device.speed = 0.5;
     }
+    Plan stages = BlockByBlock(step.costs.layers);
+    if (below(2) == 0) stages.saved_every = 2 + below(3);
     step.plan = UniformPlan(
-        BlockByBlock(step.costs.layers),
-        {1 + below(devices), 1 + below(devices), 1 + below(devices)},
+        stages, {1 + below(devices), 1 + below(devices), 1 + below(devices)},
         step.rounds.micro_batches, 1 + below(step.rounds.micro_batches));
     step.plan.look_ahead = 1 + below(3);
     const int64_t makespan_ns = step.Run().MakespanNs();
@@ -401,9 +402,10 @@ TEST(DispatcherFeedTest, RandomPairsAreSchedules) {
       if (step.rounds.updates != Updates::kOnePass) {
         step.rounds.per_step = 1 + below(3);
       }
+      Plan stages = BlockByBlock(step.costs.layers);
+      if (below(2) == 0) stages.saved_every = 2 + below(3);
       step.plan = UniformPlan(
-          BlockByBlock(step.costs.layers),
-          {1 + below(devices), 1 + below(devices), 1 + below(devices)},
+          stages, {1 + below(devices), 1 + below(devices), 1 + below(devices)},
           step.rounds.micro_batches, 1 + below(step.rounds.micro_batches));
       return step;
     };

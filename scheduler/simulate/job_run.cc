@@ -1,7 +1,5 @@
 #include "scheduler/simulate/job_run.h"
 
-#include <algorithm>
-
 namespace roundhouse {
 namespace {
 
@@ -9,16 +7,6 @@ std::vector<Part> FirstRound(const std::vector<Part>& parts,
                              const HostWork::Rounds& rounds) {
   const auto count = parts.size() / static_cast<size_t>(rounds.count());
   return {parts.begin(), parts.begin() + static_cast<ptrdiff_t>(count)};
-}
-
-std::vector<int> SavedLayers(const std::vector<Part>& parts) {
-  std::vector<int> saved;
-  for (const Part& part : parts) {
-    if (part.kind == SlotKind::kBackward) saved.push_back(part.layers.first);
-  }
-  std::sort(saved.begin(), saved.end());
-  saved.erase(std::unique(saved.begin(), saved.end()), saved.end());
-  return saved;
 }
 
 }  // namespace
@@ -35,9 +23,9 @@ JobRun::JobRun(const Place& place, const ModelCosts& costs,
       micro_batches_(static_cast<size_t>(rounds.count()) *
                      rounds.micro_batches),
       host_(costs, FirstRound(parts, rounds), rounds, contributions),
-      saved_(SavedLayers(parts)),
+      saved_(SavedInputsOf(parts)),
       runs_(parts.size()),
-      in_host_(2 * (costs.layers + 2) * micro_batches_) {
+      in_host_(kDirections * (costs.layers + 2) * micro_batches_) {
   for (size_t i = 0; i < parts.size(); ++i) {
     const int number = first_number_ + static_cast<int>(i);
     Restart(number, number + 1);
@@ -61,11 +49,13 @@ void JobRun::Stamp(int round, Transfer& transfer) const {
 
 const PartRun* JobRun::MakerOf(const Boundary& boundary) const {
   const bool backward = boundary.direction == PassDirection::kBackward;
+  const bool again = boundary.direction == PassDirection::kAgain;
   for (const auto& run : runs_) {
     const Part& part = run->part();
     const bool makes =
         backward ? part.backward() && part.layers.first == boundary.layer
-                 : !part.backward() && part.layers.first < boundary.layer &&
+                 : !part.backward() && part.again == again &&
+                       part.layers.first < boundary.layer &&
                        boundary.layer <= part.layers.last + 1;
     if (makes && part.micro_batches.begin <= boundary.micro_batch &&
         boundary.micro_batch < part.micro_batches.end) {

@@ -6,6 +6,8 @@
 #define ROUNDHOUSE_SCHEDULER_SIMULATE_JOB_RUN_H_
 
 #include <memory>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "scheduler/plan/model_costs.h"
@@ -46,9 +48,15 @@ class JobRun {
   void Stamp(int round, Transfer& transfer) const;
 
   char& InHost(const Boundary& boundary) {
-    const int backward = boundary.direction == PassDirection::kBackward ? 1 : 0;
-    const auto row = static_cast<size_t>(2 * boundary.layer + backward);
+    const auto row = kDirections * static_cast<size_t>(boundary.layer) +
+                     static_cast<size_t>(boundary.direction);
     return in_host_[row * micro_batches_ + boundary.micro_batch];
+  }
+  // The part's sums of the layer are in host memory: the attempt after this one
+  // does not send them again.
+  void NoteSumsDown(int number, int layer) { down_.insert({number, layer}); }
+  bool SumsDown(int number, int layer) const {
+    return down_.count({number, layer}) > 0;
   }
   // The part that makes it; null: the host does.
   const PartRun* MakerOf(const Boundary& boundary) const;
@@ -61,6 +69,8 @@ class JobRun {
   bool PublishNextRows();
 
  private:
+  static constexpr size_t kDirections = 3;
+
   const int index_;
   const int first_number_;
   const ModelCosts& costs_;
@@ -69,9 +79,10 @@ class JobRun {
   const FusedSlots fused_;
   const size_t micro_batches_;  // of all rounds
   HostWork host_;
-  std::vector<int> saved_;  // first layers of backward stages, ascending
+  SavedInputs saved_;
   std::vector<std::unique_ptr<PartRun>> runs_;  // per part
   std::vector<char> in_host_;                   // by InHost: 0 or 1
+  std::set<std::pair<int, int>> down_;          // part, layer
   int rounds_begun_ = 0;
 };
 

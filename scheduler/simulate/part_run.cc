@@ -7,9 +7,25 @@
 
 namespace roundhouse {
 
+SavedInputs SavedInputsOf(const std::vector<Part>& parts) {
+  std::set<int> begins;
+  SavedInputs saved;
+  for (const Part& part : parts) {
+    if (part.kind == SlotKind::kBackward) begins.insert(part.layers.first);
+    if (!part.again) continue;
+    for (int b = part.layers.first + 1; b <= part.layers.last + 1; ++b) {
+      saved.again.insert(b);
+    }
+  }
+  for (const int boundary : begins) {
+    saved.begins.push_back(boundary);
+    if (saved.again.count(boundary) == 0) saved.kept.push_back(boundary);
+  }
+  return saved;
+}
+
 PartRun::PartRun(const Part& part, const ModelCosts& costs,
-                 const std::vector<int>& saved, FusedSlots fused,
-                 const Place& place)
+                 const SavedInputs& saved, FusedSlots fused, const Place& place)
     : part_(part),
       costs_(costs),
       saved_(saved),
@@ -21,8 +37,13 @@ PartRun::PartRun(const Part& part, const ModelCosts& costs,
       next_(part.layers.first) {}
 
 absl::InlinedVector<Boundary, 2> PartRun::Inputs(int lap) const {
+  const int first = part_.layers.first;
+  const bool later = part_.again || part_.kind == SlotKind::kBackward;
   absl::InlinedVector<Boundary, 2> inputs = {
-      {part_.layers.first, PassDirection::kForward, micro_batch(lap)}};
+      {first,
+       later && saved_.again.count(first) > 0 ? PassDirection::kAgain
+                                              : PassDirection::kForward,
+       micro_batch(lap)}};
   if (part_.kind == SlotKind::kBackward) {
     inputs.push_back(
         {part_.layers.last + 1, PassDirection::kBackward, micro_batch(lap)});
@@ -31,7 +52,7 @@ absl::InlinedVector<Boundary, 2> PartRun::Inputs(int lap) const {
 }
 
 void PartRun::InputArrived(int lap, PassDirection direction) {
-  (direction == PassDirection::kForward ? input_ : gradient_).at(lap) = true;
+  (direction == PassDirection::kBackward ? gradient_ : input_).at(lap) = true;
 }
 
 void PartRun::WeightsArrived(int layer) {
@@ -66,8 +87,9 @@ std::optional<PartRun::Op> PartRun::NextLayer() const {
 std::optional<PartRun::Op> PartRun::NextForward(WorkKind kind) const {
   int end = part_.layers.first + weights_;
   if (end <= next_) return std::nullopt;
-  const auto inside = std::upper_bound(saved_.begin(), saved_.end(), next_);
-  if (kind == WorkKind::kForward && inside != saved_.end()) {
+  const std::vector<int>& saved = Saved();
+  const auto inside = std::upper_bound(saved.begin(), saved.end(), next_);
+  if (kind == WorkKind::kForward && inside != saved.end()) {
     end = std::min(end, *inside);
   }
   return Op{kind, next_, end};
@@ -127,10 +149,9 @@ PartRun::Results PartRun::Finish(const Op& op) {
 void PartRun::FinishForward(const Op& op, Results& results) {
   next_ = op.end;
   const bool ended = op.end == part_.layers.last + 1;
-  const bool saved = std::binary_search(saved_.begin(), saved_.end(), op.end);
+  const bool saved = std::binary_search(Saved().begin(), Saved().end(), op.end);
   if (ended || saved) {
-    results.down.push_back(
-        {op.end, PassDirection::kForward, micro_batch(lap_)});
+    results.down.push_back({op.end, part_.direction(), micro_batch(lap_)});
   }
   if (ended) EndLap(results);
 }

@@ -6,6 +6,7 @@
 #define ROUNDHOUSE_SCHEDULER_SIMULATE_PART_RUN_H_
 
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
@@ -15,7 +16,8 @@
 
 namespace roundhouse {
 
-// A tensor at a boundary: the input of layer `layer`, or its gradient.
+// A tensor at a boundary: the input of layer `layer`, as it was first written
+// or again, or its gradient.
 struct Boundary {
   int layer = 0;
   PassDirection direction = PassDirection::kForward;
@@ -23,6 +25,14 @@ struct Boundary {
 
   friend bool operator==(const Boundary&, const Boundary&) = default;
 };
+
+// What forward slots write for backward slots.
+struct SavedInputs {
+  std::vector<int> begins;  // first layers of backward stages, ascending
+  std::vector<int> kept;    // of those: from the forward pass
+  std::set<int> again;      // boundaries that are written again
+};
+SavedInputs SavedInputsOf(const std::vector<Part>& parts);
 
 class PartRun {
  public:
@@ -39,10 +49,10 @@ class PartRun {
     int attempt = 0;
   };
 
-  // `saved`: the first layers of backward stages, ascending; what lies inside a
-  // forward part is sent down on the way.  All must outlive it.
-  PartRun(const Part& part, const ModelCosts& costs,
-          const std::vector<int>& saved, FusedSlots fused, const Place& place);
+  // What of `saved` lies inside a forward part is sent down on the way.  All
+  // must outlive it.
+  PartRun(const Part& part, const ModelCosts& costs, const SavedInputs& saved,
+          FusedSlots fused, const Place& place);
 
   const Part& part() const { return part_; }
   const Place& place() const { return place_; }
@@ -88,6 +98,10 @@ class PartRun {
   std::optional<Op> NextFusedLayers() const;
   std::optional<Op> NextBackward() const;
   bool LastLap() const { return lap_ + 1 == lap_count(); }
+  // What the part sends down where it goes forward.
+  const std::vector<int>& Saved() const {
+    return part_.again ? saved_.begins : saved_.kept;
+  }
   bool HeadOnly() const { return part_.layers.first == costs_.head(); }
   void FinishForward(const Op& op, Results& results);
   void FinishBackward(const Op& op, Results& results);
@@ -95,7 +109,7 @@ class PartRun {
 
   const Part& part_;
   const ModelCosts& costs_;
-  const std::vector<int>& saved_;
+  const SavedInputs& saved_;
   const FusedSlots fused_;
   const Place place_;
   // There, per lap, and per layer of the part.

@@ -40,7 +40,7 @@ class FusedPart {
   }
   const Part part_ = Fused();
   const ModelCosts costs_ = SmallModel(2);
-  const std::vector<int> saved_;
+  const SavedInputs saved_;
   PartRun run_;
 };
 

@@ -102,7 +102,15 @@ absl::string_view WorkKindName(WorkKind kind) {
 }
 
 absl::string_view PassDirectionName(PassDirection direction) {
-  return direction == PassDirection::kForward ? "forward" : "backward";
+  switch (direction) {
+    case PassDirection::kForward:
+      return "forward";
+    case PassDirection::kBackward:
+      return "backward";
+    case PassDirection::kAgain:
+      return "again";
+  }
+  return "";
 }
 
 std::string ToString(const Interval& interval) {

@@ -73,8 +73,9 @@ struct Interval {
   WorkKind kind = WorkKind::kForward;
   int job = 0;
   int step = 0;
-  // The direction of the interval's slot. For activations: kForward for a
-  // layer's input, kBackward for the gradient of that input.
+  // The direction of the interval's slot.  For activations: kForward for a
+  // layer's input, kAgain for one that is written again, kBackward for the
+  // gradient of that input.
   PassDirection direction = PassDirection::kForward;
   // layer_end is exclusive.  Of activations both are the layer whose input it
   // is.  Head kinds: L and L + 1.

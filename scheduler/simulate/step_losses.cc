@@ -39,6 +39,10 @@ void StepRun::MarkLost(const PartRun& run) {
   const HostWork::Rounds& rounds = job.rounds();
   for (Interval& interval : schedule_.intervals) {
     if (interval.attempt != run.place().attempt) continue;
+    if (interval.kind == WorkKind::kGradients &&
+        job.SumsDown(run.place().number, interval.layer_begin)) {
+      continue;
+    }
     if (interval.kind == WorkKind::kActivations &&
         interval.resource.type == ResourceType::kD2h) {
       const int first = interval.step * rounds.per_step * rounds.micro_batches;

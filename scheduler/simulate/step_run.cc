@@ -29,10 +29,6 @@ int64_t LayerNs(const ModelCosts& costs, WorkKind kind, int layer) {
   }
 }
 
-PassDirection DirectionOf(const Part& part) {
-  return part.backward() ? PassDirection::kBackward : PassDirection::kForward;
-}
-
 // The frozen bytes of a layer's weights: no update writes them.
 int64_t FrozenBytes(const ModelCosts& costs, int layer) {
   return std::max<int64_t>(
@@ -204,10 +200,14 @@ void StepRun::AddPart(const PartFeed::Sent& sent) {
     HoldWeights(device, job, run, layer);
   }
   ReleaseWeights(sent.device);
-  if (part.backward()) {
-    lane.sums.push_back({&run, part.layers.layer_count()});
-    lane.AllowSums();
+  if (!part.backward()) return;
+  int sums = 0;
+  for (int layer = part.layers.first; layer <= part.layers.last; ++layer) {
+    if (!job.SumsDown(sent.part, layer)) ++sums;
   }
+  if (sums == 0) return run.AllowSums();
+  lane.sums.push_back({&run, sums});
+  lane.AllowSums();
 }
 
 Transfer StepRun::Bulk(WorkKind kind, const JobRun& job, PartRun& run,
@@ -215,7 +215,7 @@ Transfer StepRun::Bulk(WorkKind kind, const JobRun& job, PartRun& run,
   Transfer transfer;
   transfer.kind = kind;
   transfer.boundary.layer = layer;
-  transfer.boundary.direction = DirectionOf(run.part());
+  transfer.boundary.direction = run.part().direction();
   transfer.bytes = bytes;
   transfer.run = &run;
   transfer.rank = kBulkRank + backfill_rank_[job.index()];
@@ -313,7 +313,7 @@ void StepRun::RecordCompute(int d, const JobRun& job, const PartRun& run) {
   interval.job = job.index();
   interval.attempt = run.place().attempt;
   interval.step = job.RoundOf(run.part()) / rounds.per_step;
-  interval.direction = DirectionOf(run.part());
+  interval.direction = run.part().direction();
   interval.layer_begin = device.op->begin;
   interval.layer_end = device.op->end;
   interval.micro_batch = run.micro_batch(run.lap()) -
@@ -343,6 +343,7 @@ void StepRun::EndCompute(int d) {
   device.op_end_ns = TransferRates::kNever;
   device.changed = true;
   for (const int layer : results.gradients) {
+    if (job.SumsDown(number, layer)) continue;
     const int64_t bytes =
         run.part().contributions *
         ContributionBytes(job.costs(), layer, options_.contributions);

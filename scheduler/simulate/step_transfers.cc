@@ -1,5 +1,4 @@
 // StepRun: what goes up, what has come down, and the host work that follows.
-#include "base/log.h"
 #include "scheduler/simulate/step_run.h"
 
 namespace roundhouse {
@@ -70,14 +69,8 @@ void StepRun::ActivationIsDown(const Transfer& transfer) {
 
 void StepRun::SumsAreDown(DeviceRun& device, const Transfer& transfer) {
   JobRun& job = *jobs_[transfer.job];
-  DeviceLane& lane = device.lanes[transfer.job];
-  // Parts send their sums in order, so it is the first one with any left.
-  Sums& sums = lane.sums.front();
-  ROUNDHOUSE_CHECK(sums.run == transfer.run);
-  if (--sums.layers_left == 0) {
-    lane.sums.pop_front();
-    lane.AllowSums();
-  }
+  device.lanes[transfer.job].SumsDown(*transfer.run);
+  job.NoteSumsDown(transfer.run->place().number, transfer.boundary.layer);
   job.host().ContributionsDown(transfer.round, transfer.boundary.layer);
   feed_.ContributionDown(transfer.run->place().number, transfer.boundary.layer);
   StartHostWork(job);

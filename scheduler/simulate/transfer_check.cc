@@ -217,12 +217,24 @@ absl::Status TransferCheck::CheckWeights() const {
 absl::Status TransferCheck::CheckGradients() const {
   std::vector<int64_t> contributions(costs_.layers + 1);
   std::vector<int64_t> down_ns(costs_.layers + 1);
+  // By attempts that were given up after that.
+  std::vector<int> sent_before(costs_.layers + 1);
+  for (const auto& [use, span] : gradients_) {
+    if (backward_.contains(use)) continue;
+    const int layer = std::get<1>(use);
+    const int64_t one = ContributionBytes(costs_, layer, contributions_);
+    if (one == 0) return LayerViolation(layer, "it has no gradients to send");
+    ++sent_before[layer];
+    contributions[layer] += span.bytes / one;
+    down_ns[layer] = std::max(down_ns[layer], span.end_ns);
+  }
   for (const auto& [use, span] : backward_) {
     const auto& [device, layer, direction, attempt] = use;
     const int64_t one = ContributionBytes(costs_, layer, contributions_);
     if (one == 0) continue;
     const auto down = gradients_.find(use);
     const int64_t moved = down == gradients_.end() ? 0 : down->second.bytes;
+    if (moved == 0 && sent_before[layer]-- > 0) continue;
     if (moved == 0 || moved % one != 0) {
       return LayerViolation(
           layer, absl::StrCat(moved, " bytes of gradients go down from device ",
@@ -237,6 +249,9 @@ absl::Status TransferCheck::CheckGradients() const {
     down_ns[layer] = std::max(down_ns[layer], down->second.end_ns);
   }
   for (int layer = 0; layer <= costs_.head(); ++layer) {
+    if (sent_before[layer] > 0) {
+      return LayerViolation(layer, "gradients go down that nobody made");
+    }
     RETURN_IF_ERROR(
         CheckReduction(layer, contributions[layer], down_ns[layer]));
   }
@@ -317,7 +332,8 @@ void TransferCheck::AppendHolds(int device, Changes& changes) const {
     hold(span.begin_ns, compute_.at(use).end_ns, span.bytes);
   }
   for (const auto& [use, span] : gradients_) {
-    if (std::get<0>(use) != device) continue;
+    const bool kept = backward_.contains(use);
+    if (std::get<0>(use) != device || !kept) continue;
     hold(backward_.at(use).begin_ns, span.end_ns,
          SumBytes(costs_, std::get<1>(use)));
   }

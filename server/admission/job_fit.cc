@@ -20,6 +20,17 @@ std::string FrozenText(const HostNeed& need) {
              : absl::StrCat(ByteText(need.base_bytes), " of the base model, ");
 }
 
+// What more could be left out of the activations.
+std::string KeptText(const ResolvedSpec& spec, const Plan& plan) {
+  if (spec.spec().saved_inputs == 1) {
+    return ", of which saved_inputs: auto keeps fewer";
+  }
+  return plan.saved_every == 1
+             ? ""
+             : absl::StrCat(" with the inputs of every ", plan.saved_every,
+                            " stages saved");
+}
+
 }  // namespace
 
 PlanLimits JobFit::LimitsOfJob(const ResolvedSpec& spec,
@@ -36,7 +47,7 @@ ResolvedSpec JobFit::ResolveToFit(JobSpec spec,
   ResolvedSpec resolved = ResolvedSpec::Resolve(spec, devices, usual);
   if (spec.gradient_groups.has_value()) return resolved;
   while (resolved.gradient_groups() > 1) {
-    const auto plan = InitialPlan(resolved, model, devices, room_.device);
+    const auto plan = InitialPlan(resolved, model, HostRoomOf(), room_.device);
     if (!plan.ok()) break;  // at any number; the error is CheckPlan's
     if (LimitsOfJob(resolved, model).CheckSlots(*plan).ok()) break;
     spec.gradient_groups = resolved.gradient_groups() / 2;
@@ -47,7 +58,7 @@ ResolvedSpec JobFit::ResolveToFit(JobSpec spec,
 
 absl::StatusOr<Plan> JobFit::CheckPlan(const ResolvedSpec& spec,
                                        const ModelConfig& model) const {
-  auto plan = InitialPlan(spec, model, room_.device_count, room_.device);
+  auto plan = InitialPlan(spec, model, HostRoomOf(), room_.device);
   absl::Status status = plan.status();
   if (status.ok()) {
     RETURN_IF_ERROR(CheckWidths(spec, room_.device_count));
@@ -79,12 +90,15 @@ absl::StatusOr<Plan> JobFit::CheckPlan(const ResolvedSpec& spec,
 absl::Status JobFit::CheckMemory(const ResolvedSpec& spec,
                                  const ModelConfig& model, const Plan& plan,
                                  JobNeeds* needs) const {
-  const HostNeed need = NeedOf(spec, model, plan, spec.max_length(),
-                               {room_.device_count, room_.host_bytes});
+  const HostNeed need =
+      NeedOf(spec, model, plan, spec.max_length(), HostRoomOf());
   needs->host_base_bytes = static_cast<int64_t>(need.base_bytes);
   const uint64_t state_bytes = need.state_bytes + need.contribution_bytes;
   needs->host_state_bytes = static_cast<int64_t>(state_bytes);
   needs->host_buffer_bytes = static_cast<int64_t>(need.buffer_bytes);
+  needs->host_wanted_buffer_bytes =
+      static_cast<int64_t>(need.wanted_buffer_bytes);
+  needs->saved_every = plan.saved_every;
   needs->host_table_bytes = static_cast<int64_t>(need.table_bytes);
   needs->host_limit_bytes = static_cast<int64_t>(room_.host_bytes);
   needs->device_slot_bytes =
@@ -97,8 +111,8 @@ absl::Status JobFit::CheckMemory(const ResolvedSpec& spec,
       absl::StrCat("the job needs ", ByteText(need.total()),
                    " of host memory (", FrozenText(need), ByteText(state_bytes),
                    " of training state, ", ByteText(need.buffer_bytes),
-                   " of activations and tokens), the limit is ",
-                   ByteText(room_.host_bytes),
+                   " of activations and tokens", KeptText(spec, plan),
+                   "), the limit is ", ByteText(room_.host_bytes),
                    "; method: lora, a smaller max_length or a smaller model "
                    "need less"));
 }
@@ -125,9 +139,8 @@ absl::Status JobFit::CheckFreeDisk(const ResolvedSpec& spec,
 absl::StatusOr<HostNeed> JobFit::NeedOfSpec(const ResolvedSpec& spec,
                                             const ModelConfig& model) const {
   ASSIGN_OR_RETURN(const Plan plan,
-                   InitialPlan(spec, model, room_.device_count, room_.device));
-  return NeedOf(spec, model, plan, spec.max_length(),
-                {room_.device_count, room_.host_bytes});
+                   InitialPlan(spec, model, HostRoomOf(), room_.device));
+  return NeedOf(spec, model, plan, spec.max_length(), HostRoomOf());
 }
 
 }  // namespace roundhouse

@@ -55,6 +55,7 @@ class JobFit {
                                       const ModelConfig& model) const;
 
  private:
+  HostRoom HostRoomOf() const { return {room_.device_count, room_.host_bytes}; }
   PlanLimits LimitsOfJob(const ResolvedSpec& spec,
                          const ModelConfig& model) const;
 

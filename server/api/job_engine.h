@@ -49,8 +49,10 @@ struct JobNeeds {
   int64_t host_base_bytes = 0;
   int64_t host_state_bytes = 0;
   int64_t host_buffer_bytes = 0;
+  int64_t host_wanted_buffer_bytes = 0;
   int64_t host_table_bytes = 0;
   int64_t host_limit_bytes = 0;
+  int saved_every = 1;
   int64_t device_slot_bytes = 0;
   int64_t device_limit_bytes = 0;
   int64_t checkpoint_bytes = 0;

@@ -28,6 +28,7 @@ PlanQuestion Question(const v1::PlanTrainingRequest& request) {
   question.batch_size = request.batch_size();
   question.micro_batch_size = request.micro_batch_size();
   question.gradient_checkpointing = request.gradient_checkpointing();
+  question.saved_inputs = request.saved_inputs();
   question.determinism = request.determinism();
   if (request.has_max_grad_norm()) {
     question.max_grad_norm = request.max_grad_norm();
@@ -105,6 +106,9 @@ void PutForecast(const StepForecast& forecast, v1::PlanTrainingResponse* out) {
   out->set_micro_batches(forecast.micro_batches);
   out->set_micro_batches_per_round(forecast.round_micro_batches);
   Put(forecast.host, out->mutable_host());
+  out->mutable_host()->set_wanted_boundary_bytes(
+      forecast.wanted_boundary_bytes);
+  out->set_saved_every(forecast.saved_every);
   out->set_longest_sequence(forecast.longest.tokens);
   out->set_longest_sequence_limit(ToProto(forecast.longest.limit));
   if (forecast.devices.empty()) return;

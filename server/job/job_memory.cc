@@ -26,8 +26,9 @@ absl::Status JobMemory::Allocate(int device_count) {
 absl::Status JobMemory::TryAllocate(int device_count) {
   const ModelConfig& model = options_.model.config;
   const TrainedModel trained = TrainedOf(options_.spec, model);
-  ASSIGN_OR_RETURN(
-      plan_, InitialPlan(options_.spec, model, device_count, options_.device));
+  const HostRoom room = {device_count, arena_.limit_bytes()};
+  ASSIGN_OR_RETURN(plan_,
+                   InitialPlan(options_.spec, model, room, options_.device));
   std::shared_ptr<BaseWeights> base;
   if (trained.adapter.present()) {
     ASSIGN_OR_RETURN(base_key_, options_.base_key);
@@ -42,16 +43,14 @@ absl::Status JobMemory::TryAllocate(int device_count) {
   if (options_.validation != nullptr) {
     longest = std::max(longest, options_.validation->counts().max_row_tokens);
   }
-  const HostNeed need = NeedOf(options_.spec, model, plan_, longest,
-                               {device_count, arena_.limit_bytes()});
+  const HostNeed need = NeedOf(options_.spec, model, plan_, longest, room);
   RoundBuffersOptions buffers =
       BufferOptions(options_.spec, model, plan_, longest, device_count);
   // Shorter rows would have room for more than were admitted.
-  buffers.boundary_tensors =
-      std::min(need.boundary_tensors,
-               NeedOf(options_.spec, model, plan_, options_.spec.max_length(),
-                      {device_count, arena_.limit_bytes()})
-                   .boundary_tensors);
+  buffers.boundary_tensors = std::min(
+      need.boundary_tensors,
+      NeedOf(options_.spec, model, plan_, options_.spec.max_length(), room)
+          .boundary_tensors);
   ASSIGN_OR_RETURN(buffers_, RoundBuffers::Create(arena_, buffers));
   table_bytes_ = need.table_bytes;
   const uint64_t free_bytes = arena_.limit_bytes() - arena_.used_bytes();

@@ -4,10 +4,16 @@
 #define ROUNDHOUSE_SERVER_JOB_STORAGE_REASON_H_
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "base/files/open_limit.h"
 #include "base/job_state.h"
 
 namespace roundhouse {
+
+// How the message ends of a job that is PAUSED without its memory until there
+// is room on the disk: the next daemon knows it by that, too.
+inline constexpr absl::string_view kGoesOnWithRoom =
+    "; it goes on by itself when there is room, or when resumed";
 
 // A failing disk and a shortage may pass: the job waits and tries again.
 inline bool MayPass(const absl::Status& status) {

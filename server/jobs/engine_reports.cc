@@ -2,8 +2,10 @@
 #include <memory>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
+#include "server/job/storage_reason.h"
 #include "server/jobs/engine.h"
 #include "server/store/disk_reserve.h"
 #include "server/weights/leftovers.h"
@@ -58,6 +60,10 @@ void Engine::OnFinished(const std::string& id, const JobOutcome& outcome) {
   run->files().Log(absl::StrCat(
       JobStateName(state), outcome.reason == JobReason::kNone ? "" : " ",
       JobReasonName(outcome.reason), message.empty() ? "" : ": ", message));
+  const bool waits = state == JobState::kPaused && !asked_to_pause &&
+                     absl::EndsWith(message, kGoesOnWithRoom);
+  waits ? queue_.WaitForRoom(id, world_.loop.clock().WallTime())
+        : queue_.ForgetRoom(id);
   if (!drained_held) {
     StoreEnd(*run, {state, outcome.reason, message, outcome.output_path});
   }

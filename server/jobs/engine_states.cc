@@ -6,11 +6,13 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "server/job/storage_reason.h"
 #include "server/jobs/engine.h"
 #include "server/run/finish_mark.h"
 #include "server/spec/spec_error.h"
@@ -98,8 +100,8 @@ void Engine::TakeUp(const JobRecord& job) {
     case JobState::kPaused:
       if (job.reason == JobReason::kGivesWay) return ComeBack(job);
       if (!job.progress.memory_kept) {
-        // It never ran, and is to go on by itself.
-        if (job.reason == JobReason::kStorageFull && job.attempts == 0) {
+        if (job.reason == JobReason::kStorageFull &&
+            absl::EndsWith(job.message, kGoesOnWithRoom)) {
           queue_.WaitForRoomAgain(job.id, world_.loop.clock().WallTime());
         }
         break;
@@ -405,8 +407,7 @@ void Engine::EndUntaken(const std::string& id, const absl::Status& status,
   const bool full = reason == JobReason::kStorageFull;
   EndJob(id,
          {reason,
-          absl::StrCat(message, full ? "; it goes on by itself when there is "
-                                       "room, or when resumed"
+          absl::StrCat(message, full ? kGoesOnWithRoom
                                      : "; it is tried again when resumed")},
          JobState::kPaused, files);
 }

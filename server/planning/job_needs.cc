@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <string>
 #include <vector>
@@ -77,6 +78,28 @@ absl::StatusOr<Plan> ExplicitToPlan(const ResolvedSpec& spec, int layers) {
                         std::string(status.message()));
   }
   return plan;
+}
+
+// The same stages, of whose inputs it keeps one of `every`.  What runs again is
+// as wide as it was.
+void KeepInputs(int every, Plan& plan) {
+  plan.saved_every = every;
+  if (plan.split.empty()) return;
+  const std::vector<std::vector<int>> given = std::move(plan.split);
+  plan.split.clear();
+  for (const PlanSlot& slot : SlotsOf(plan)) {
+    size_t of = slot.stage;
+    if (slot.again) {
+      of = std::find_if(plan.forward.begin(), plan.forward.end(),
+                        [&slot](const LayerRange& stage) {
+                          return stage.Contains(slot.layers.first);
+                        }) -
+           plan.forward.begin();
+    } else if (slot.kind != SlotKind::kForward) {
+      of += plan.forward.size();
+    }
+    plan.split.push_back(given[of]);
+  }
 }
 
 // The tokens of eval_prompts and their completions, while nothing is loaded or
@@ -183,22 +206,33 @@ RoundBuffersOptions BufferOptions(const ResolvedSpec& spec,
 }
 
 absl::StatusOr<Plan> InitialPlan(const ResolvedSpec& spec,
-                                 const ModelConfig& model, int device_count,
+                                 const ModelConfig& model, const HostRoom& room,
                                  const DeviceRoom& device) {
   const int layers = static_cast<int>(model.layer_count) + 1;
-  if (spec.spec().plan.has_value()) {
-    return ExplicitToPlan(spec, layers);
-  }
+  const bool own = spec.spec().plan.has_value();
   const TrainedModel trained = TrainedOf(spec, model);
-  ASSIGN_OR_RETURN(Plan plan,
-                   PlanFromCosts(CostModel(LayerBytes(trained)), trained,
-                                 device_count, device.bytes));
-  if (!device.with_libraries) return plan;
-  // The planner knows weights and gradients; of long rows less of them fits
-  // beside what computes them.
-  return PlanLimits(
-             LimitsOf(spec, model, spec.max_length(), device_count, device))
-      .CutToFit(std::move(plan));
+  ASSIGN_OR_RETURN(const Plan stages,
+                   own ? ExplicitToPlan(spec, layers)
+                       : PlanFromCosts(CostModel(LayerBytes(trained)), trained,
+                                       room.device_count, device.bytes));
+  const PlanLimits limits(
+      LimitsOf(spec, model, spec.max_length(), room.device_count, device));
+  Plan least;
+  uint64_t least_bytes = std::numeric_limits<uint64_t>::max();
+  for (const int every : SavedEveryTried(spec.spec().saved_inputs)) {
+    Plan plan = stages;
+    KeepInputs(every, plan);
+    // The planner knows weights and gradients; of long rows less of them fits
+    // beside what computes them.
+    if (!own && device.with_libraries) plan = limits.CutToFit(std::move(plan));
+    const uint64_t bytes =
+        NeedOf(spec, model, plan, spec.max_length(), room).total();
+    if (bytes <= room.host_bytes) return plan;
+    if (bytes >= least_bytes) continue;
+    least = std::move(plan);
+    least_bytes = bytes;
+  }
+  return least;
 }
 
 absl::Status CheckWidths(const ResolvedSpec& spec, int device_count) {
@@ -258,6 +292,9 @@ HostNeed NeedOf(const ResolvedSpec& spec, const ModelConfig& model,
       buffers.row_gradient, MostSlotsAhead(room.device_count));
   need.boundary_tensors = buffers.boundary_tensors;
   need.buffer_bytes = RoundBuffersBytes(buffers);
+  buffers.boundary_tensors = BoundaryTensors(plan, buffers.row_gradient,
+                                             MostSlotsAhead(room.device_count));
+  need.wanted_buffer_bytes = RoundBuffersBytes(buffers);
   return need;
 }
 

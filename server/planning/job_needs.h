@@ -42,13 +42,6 @@ RoundBuffersOptions BufferOptions(const ResolvedSpec& spec,
                                   const ModelConfig& model, const Plan& plan,
                                   int64_t max_row_tokens, int device_count);
 
-// The plan of a job that has measured nothing yet.  A slot may be too large for
-// a device (PlanLimits::CheckSlots).  RESOURCE_EXHAUSTED names the layer that
-// fits no device; INVALID_ARGUMENT a wrong `plan` field.
-absl::StatusOr<Plan> InitialPlan(const ResolvedSpec& spec,
-                                 const ModelConfig& model, int device_count,
-                                 const DeviceRoom& device);
-
 // INVALID_ARGUMENT naming the stage of an own plan that asks for more devices
 // than there are.  A job that has begun goes on with fewer: parts share them.
 absl::Status CheckWidths(const ResolvedSpec& spec, int device_count);
@@ -70,6 +63,15 @@ struct HostRoom {
   uint64_t host_bytes = 0;  // the arena's limit
 };
 
+// The plan of a job that has measured nothing yet.  Of the inputs of its
+// backward stages it keeps as many as there is room for, where the spec leaves
+// that open; where none of that fits, it is the plan that needs least.  A slot
+// may be too large for a device (PlanLimits::CheckSlots).  RESOURCE_EXHAUSTED
+// names the layer that fits no device; INVALID_ARGUMENT a wrong `plan` field.
+absl::StatusOr<Plan> InitialPlan(const ResolvedSpec& spec,
+                                 const ModelConfig& model, const HostRoom& room,
+                                 const DeviceRoom& device);
+
 // What a job needs of the host arena, in bytes, with this plan.
 struct HostNeed {
   uint64_t base_bytes = 0;  // frozen weights, which other jobs may share
@@ -77,6 +79,8 @@ struct HostNeed {
   uint64_t contribution_bytes = 0;  // on their way to a reduction
   uint64_t buffer_bytes = 0;        // activations and tokens
   int64_t boundary_tensors = 0;     // in them (RoundBuffersOptions)
+  // As buffer_bytes, with as many tensors as delay no slot.
+  uint64_t wanted_buffer_bytes = 0;
   // Tables of the files worker at load and save, and of eval_prompts.
   uint64_t table_bytes = 0;
   uint64_t total() const {

@@ -11,6 +11,7 @@ namespace roundhouse {
 namespace {
 
 constexpr uint64_t kHostBytes = 1 << 30;
+constexpr HostRoom kRoomy = {2, kHostBytes};
 
 HostNeed Need(const std::string& fields, const ModelConfig& model,
               uint64_t host_bytes = kHostBytes) {
@@ -18,7 +19,7 @@ HostNeed Need(const std::string& fields, const ModelConfig& model,
       absl::StrCat("model_name_or_path: m\ndataset: d\n", fields), "job.yaml");
   EXPECT_TRUE(spec.ok()) << spec.status();
   const ResolvedSpec resolved = ResolvedSpec::Resolve(*spec, 2);
-  const auto plan = InitialPlan(resolved, model, 2, {1 << 30});
+  const auto plan = InitialPlan(resolved, model, {2, host_bytes}, {1 << 30});
   EXPECT_TRUE(plan.ok()) << plan.status();
   return NeedOf(resolved, model, *plan, 32, {1, host_bytes});
 }
@@ -131,6 +132,45 @@ TEST(JobNeedsTest, WithLittleRoomFewerSlotsAreSentAhead) {
   EXPECT_EQ(with(-3 * static_cast<int64_t>(tensor)), least.boundary_tensors);
 }
 
+constexpr char kManyStages[] =
+    "model_name_or_path: m\ndataset: d\ngradient_accumulation_steps: 8\n"
+    "micro_batch_size: 1\nmax_length: 4096\ngradient_groups: 4\n"
+    "plan: {forward: [[0, 2], [3, 5], "
+    "[6, 8]], forward_width: [1, 2, 2], backward: [[9, 9], [8, 8], [7, 7], "
+    "[6, 6], [5, 5], [4, 4], [3, 3], [2, 2], [1, 1], [0, 0]]}\n";
+
+// As few as there must be.
+TEST(JobNeedsTest, WithLessRoomFewerInputsAreKept) {
+  const ModelConfig model = TestModel(false, 9);
+  const auto plan_of = [&model](const std::string& more, uint64_t bytes) {
+    const auto spec = ParseJobSpec(absl::StrCat(kManyStages, more), "job.yaml");
+    EXPECT_TRUE(spec.ok()) << spec.status();
+    const ResolvedSpec resolved = ResolvedSpec::Resolve(*spec, 2);
+    const HostRoom room = {2, bytes};
+    const auto plan = InitialPlan(resolved, model, room, {1 << 30});
+    EXPECT_TRUE(plan.ok()) << plan.status();
+    EXPECT_EQ(CheckPlan(*plan, 10), absl::OkStatus());
+    return std::pair(*plan, NeedOf(resolved, model, *plan, 4096, room).total());
+  };
+  const auto [all, least_of_all] = plan_of("saved_inputs: all", 0);
+  EXPECT_EQ(all.saved_every, 1);
+  EXPECT_EQ(plan_of("", kHostBytes).first, all);
+  EXPECT_EQ(plan_of("", least_of_all).first, all);
+  const auto [fewer, need] = plan_of("", least_of_all - 1);
+  EXPECT_EQ(fewer.saved_every, 2);
+  EXPECT_LT(need, least_of_all);
+  // What runs again is as wide as the first time.
+  const std::vector<PlanSlot> slots = SlotsOf(fewer);
+  for (size_t slot = 0; slot < slots.size(); ++slot) {
+    if (!slots[slot].again) continue;
+    EXPECT_EQ(fewer.split[slot].size(), slots[slot].layers.first < 3 ? 1u : 2u);
+  }
+  const auto [fewest, fewest_need] = plan_of("", 0);
+  EXPECT_GT(fewest.saved_every, 1);
+  EXPECT_LE(fewest_need, need);
+  EXPECT_EQ(plan_of("saved_inputs: every 5", kHostBytes).first.saved_every, 5);
+}
+
 TEST(JobNeedsTest, AWidePlanNeedsASumOfEachPart) {
   const ModelConfig model = TestModel(false);
   const HostNeed narrow = Need(absl::StrCat(kWideJob, "}"), model);
@@ -215,7 +255,7 @@ TEST(JobNeedsTest, WidthsBecomeTheSplitOfThePlan) {
       "job.yaml");
   ASSERT_TRUE(spec.ok()) << spec.status();
   const auto plan = InitialPlan(ResolvedSpec::Resolve(*spec, 2),
-                                TestModel(false), 2, {1 << 30});
+                                TestModel(false), kRoomy, {1 << 30});
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_EQ(plan->split, (std::vector<std::vector<int>>{
                              {3, 3, 2}, {3, 5}, {1, 1, 1, 1, 1, 1, 1, 1}}));
@@ -235,21 +275,21 @@ TEST(JobNeedsTest, OfLongRowsStagesAreCutUntilTheirWorkFits) {
     return PlanLimits(LimitsOf(resolved, model, 4096, 2, device));
   };
   DeviceRoom device = {uint64_t{1} << 30, true};
-  const auto roomy = InitialPlan(resolved, model, 2, device);
+  const auto roomy = InitialPlan(resolved, model, kRoomy, device);
   ASSERT_TRUE(roomy.ok()) << roomy.status();
   ASSERT_EQ(limits(device).CheckSlots(*roomy), absl::OkStatus());
   device.bytes = limits(device).LargestSlotBytes(*roomy) - 1;
-  const auto cut = InitialPlan(resolved, model, 2, device);
+  const auto cut = InitialPlan(resolved, model, kRoomy, device);
   ASSERT_TRUE(cut.ok()) << cut.status();
   EXPECT_EQ(limits(device).CheckSlots(*cut), absl::OkStatus());
   EXPECT_GT(cut->backward.size(), roomy->backward.size());
   // Not even single layers fit.
   device.bytes = 4 << 20;
-  const auto large = InitialPlan(resolved, model, 2, device);
+  const auto large = InitialPlan(resolved, model, kRoomy, device);
   ASSERT_TRUE(large.ok()) << large.status();
   EXPECT_TRUE(absl::IsResourceExhausted(limits(device).CheckSlots(*large)));
   device.with_libraries = false;
-  EXPECT_EQ(InitialPlan(resolved, model, 2, device)->backward.size(),
+  EXPECT_EQ(InitialPlan(resolved, model, kRoomy, device)->backward.size(),
             roomy->backward.size());
 }
 
@@ -262,7 +302,7 @@ TEST(JobNeedsTest, AStepOfFewMicroBatchesIsSplitByWhatItHas) {
       "job.yaml");
   ASSERT_TRUE(spec.ok()) << spec.status();
   const auto plan = InitialPlan(ResolvedSpec::Resolve(*spec, 2),
-                                TestModel(false), 2, {1 << 30});
+                                TestModel(false), kRoomy, {1 << 30});
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_EQ(plan->split, (std::vector<std::vector<int>>{{2, 2}}));
 }

@@ -152,14 +152,14 @@ MethodNeed ModelCatalog::NeedWith(const char* method,
   const int devices = std::max(1, options_.device_count);
   const ResolvedSpec resolved = ResolvedSpec::Resolve(
       *parsed, devices, DefaultsOf(directory, options_.device));
-  const auto plan = InitialPlan(resolved, model, devices, options_.device);
+  const HostRoom room = {devices, options_.host_limit_bytes};
+  const auto plan = InitialPlan(resolved, model, room, options_.device);
   if (!plan.ok()) {
     need.problem = std::string(plan.status().message());
     return need;
   }
-  need.host_bytes = NeedOf(resolved, model, *plan, resolved.max_length(),
-                           {devices, options_.host_limit_bytes})
-                        .total();
+  need.host_bytes =
+      NeedOf(resolved, model, *plan, resolved.max_length(), room).total();
   need.fits = need.host_bytes <= options_.host_limit_bytes;
   if (!need.fits) {
     need.problem = absl::StrCat("needs ", ByteText(need.host_bytes),

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "scheduler/plan/boundary_tensors.h"
 #include "scheduler/plan/published_planner.h"
 
 namespace roundhouse {
@@ -59,19 +60,19 @@ absl::StatusOr<Plan> PlanFromCosts(const CostModel& costs,
   return PublishedPlan(layers, options);
 }
 
-uint64_t OutputsOf(const Plan& plan, const LayerRange& forward) {
-  const auto inside = std::count_if(
-      plan.backward.begin(), plan.backward.end(), [&](const LayerRange& later) {
-        return later.first > forward.first && later.first <= forward.last;
-      });
-  return 1 + static_cast<uint64_t>(inside);
+std::vector<uint64_t> OutputsOfSlots(const Plan& plan) {
+  std::vector<uint64_t> outputs;
+  const BoundaryMap map = MapOf(plan, RoundKind::kTrain, RowGradient::kRead);
+  for (const BoundaryMap::SlotTensors& slot : map.slots) {
+    outputs.push_back(slot.outputs.size());
+  }
+  return outputs;
 }
 
 int64_t MaxRoundMicroBatches(const Plan& plan) {
-  uint64_t most_outputs = 1;
-  for (const LayerRange& stage : plan.forward) {
-    most_outputs = std::max(most_outputs, OutputsOf(plan, stage));
-  }
+  const std::vector<uint64_t> outputs = OutputsOfSlots(plan);
+  const uint64_t most_outputs =
+      *std::max_element(outputs.begin(), outputs.end());
   // A quarter of the message is for everything else.
   const uint64_t bytes = wire::kMaxMessageBytes / 4 * 3;
   const uint64_t one =

@@ -38,14 +38,14 @@ absl::StatusOr<Plan> PlanFromCosts(const CostModel& costs,
                                    const TrainedModel& model, int device_count,
                                    uint64_t device_memory_bytes);
 
-// Tensors that a forward stage of the plan sends of each micro-batch: its own
-// end, and the input of each backward stage that begins inside it.
-uint64_t OutputsOf(const Plan& plan, const LayerRange& forward);
+// Tensors that each slot of the plan sends of a micro-batch: a forward slot its
+// own end, and what it writes for backward stages that begin inside it.
+// REQUIRES: CheckPlan is OK, a fused plan.
+std::vector<uint64_t> OutputsOfSlots(const Plan& plan);
 
 // The most micro-batches of a round that this plan's commands can carry: a
-// forward stage names a buffer per micro-batch for its end and for each
-// backward stage that begins inside it, and a message is bounded
-// (base/wire/messages.h).  At least 1.
+// slot names a buffer per micro-batch for each tensor that it sends, and a
+// message is bounded (base/wire/messages.h).  At least 1.
 int64_t MaxRoundMicroBatches(const Plan& plan);
 
 // What of a message is left, beside micro-batches, for units and the sums of

@@ -53,36 +53,49 @@ class SumsOfASlot {
   std::map<std::vector<int>, Sums> known_;
 };
 
-const LayerRange& StageOf(const Plan& plan, size_t slot) {
-  const size_t forward = plan.forward.size();
-  return slot < forward ? plan.forward[slot] : plan.backward[slot - forward];
-}
-
 // As a job file's plan names it, and its layers.
-std::string NameOf(const Plan& plan, size_t slot) {
-  const size_t forward = plan.forward.size();
-  const LayerRange& stage = StageOf(plan, slot);
-  return absl::StrCat(slot < forward ? "forward[" : "backward[",
-                      slot < forward ? slot : slot - forward, "] of layers ",
-                      stage.first, " to ", stage.last);
+std::string NameOf(const PlanSlot& slot) {
+  const bool forward = slot.kind == SlotKind::kForward;
+  return absl::StrCat(slot.again ? "forward again before backward["
+                      : forward  ? "forward["
+                                 : "backward[",
+                      slot.stage, "] of layers ", slot.layers.first, " to ",
+                      slot.layers.last);
 }
 
 // The fused stage keeps its upper half; the lower one is a stage of each pass.
-void CutInHalf(Plan& plan, size_t slot) {
-  const LayerRange stage = StageOf(plan, slot);
+void CutInHalf(Plan& plan, const PlanSlot& slot) {
+  const LayerRange& stage = slot.layers;
   const int middle = stage.first + (stage.last - stage.first) / 2;
   const LayerRange lower = {stage.first, middle};
   const LayerRange upper = {middle + 1, stage.last};
-  const size_t forward = plan.forward.size();
-  if (slot < forward) {
-    plan.forward[slot] = upper;
-    plan.forward.insert(plan.forward.begin() + static_cast<long>(slot), lower);
+  const auto at = static_cast<long>(slot.stage);
+  if (slot.kind == SlotKind::kForward) {
+    plan.forward[at] = upper;
+    plan.forward.insert(plan.forward.begin() + at, lower);
     return;
   }
-  const auto at = static_cast<long>(slot - forward);
   plan.backward[at] = lower;
   plan.backward.insert(plan.backward.begin() + at, upper);
   if (at == 0) plan.forward.push_back(lower);
+}
+
+// What is cut where the slot is too large; nullptr: it can't be less.  What
+// runs again is as long as the longest forward stage.
+const PlanSlot* ToCut(const std::vector<PlanSlot>& slots,
+                      const PlanSlot& too_large) {
+  const PlanSlot* cut = &too_large;
+  if (too_large.again) {
+    cut = &*std::max_element(
+        slots.begin(), slots.end(), [](const PlanSlot& a, const PlanSlot& b) {
+          const auto layers = [](const PlanSlot& slot) {
+            const bool stage = slot.kind == SlotKind::kForward && !slot.again;
+            return stage ? slot.layers.layer_count() : 0;
+          };
+          return layers(a) < layers(b);
+        });
+  }
+  return cut->layers.layer_count() > 1 ? cut : nullptr;
 }
 
 }  // namespace
@@ -146,7 +159,6 @@ uint64_t PlanLimits::LargestSlotBytes(const Plan& plan) const {
   return *std::max_element(slots.begin(), slots.end());
 }
 
-// Forward slots, then backward ones.
 std::vector<uint64_t> PlanLimits::SlotBytes(const Plan& plan) const {
   const RoundBuffersOptions& buffers = options_.buffers;
   const auto tokens = static_cast<uint64_t>(buffers.rows) * buffers.row_tokens;
@@ -154,19 +166,21 @@ std::vector<uint64_t> PlanLimits::SlotBytes(const Plan& plan) const {
       Align(tokens * buffers.hidden_size * DTypeBytes(buffers.dtype));
   const uint64_t inputs = 2 * tensor;
   std::vector<uint64_t> slots;
-  for (const LayerRange& stage : plan.forward) {
-    slots.push_back(StageBytes(stage, {}, PassDirection::kForward) + inputs +
-                    2 * OutputsOf(plan, stage) * tensor);
-  }
+  const std::vector<uint64_t> outputs = OutputsOfSlots(plan);
   SumsOfASlot sums(plan, options_.groups);
-  int slot = static_cast<int>(plan.forward.size());
-  for (size_t i = 0; i < plan.backward.size(); ++i, ++slot) {
+  int index = -1;
+  for (const PlanSlot& slot : SlotsOf(plan)) {
+    ++index;
+    if (slot.kind == SlotKind::kForward) {
+      slots.push_back(StageBytes(slot.layers, {}, PassDirection::kForward) +
+                      inputs + 2 * outputs[index] * tensor);
+      continue;
+    }
     // All but the fused slot have a gradient from above.
-    const uint64_t given = i == 0 ? 0 : 2 * tensor;
-    const HeldSums held = Held(sums.Sent(slot), sums.Folded(slot));
-    slots.push_back(
-        StageBytes(plan.backward[i], held, PassDirection::kBackward) + inputs +
-        given + 2 * tensor);
+    const uint64_t given = slot.kind == SlotKind::kFused ? 0 : 2 * tensor;
+    const HeldSums held = Held(sums.Sent(index), sums.Folded(index));
+    slots.push_back(StageBytes(slot.layers, held, PassDirection::kBackward) +
+                    inputs + given + 2 * tensor);
   }
   return slots;
 }
@@ -174,14 +188,14 @@ std::vector<uint64_t> PlanLimits::SlotBytes(const Plan& plan) const {
 Plan PlanLimits::CutToFit(Plan plan) const {
   ROUNDHOUSE_CHECK(plan.fused && plan.split.empty());
   while (true) {
-    const std::vector<uint64_t> slots = SlotBytes(plan);
-    size_t slot = 0;
-    while (slot < slots.size() && (slots[slot] <= options_.device.bytes ||
-                                   StageOf(plan, slot).layer_count() == 1)) {
-      ++slot;
+    const std::vector<PlanSlot> slots = SlotsOf(plan);
+    const std::vector<uint64_t> bytes = SlotBytes(plan);
+    const PlanSlot* cut = nullptr;
+    for (size_t slot = 0; slot < slots.size() && cut == nullptr; ++slot) {
+      if (bytes[slot] > options_.device.bytes) cut = ToCut(slots, slots[slot]);
     }
-    if (slot == slots.size()) return plan;
-    CutInHalf(plan, slot);
+    if (cut == nullptr) return plan;
+    CutInHalf(plan, *cut);
   }
 }
 
@@ -199,24 +213,27 @@ absl::Status PlanLimits::CheckSlots(const Plan& plan) const {
   const std::vector<uint64_t> bytes = SlotBytes(plan);
   const auto most = std::max_element(bytes.begin(), bytes.end());
   const DeviceRoom& device = options_.device;
+  const std::vector<PlanSlot> slots = SlotsOf(plan);
   if (*most > device.bytes) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("a slot of the plan, ",
-                     NameOf(plan, static_cast<size_t>(most - bytes.begin())),
-                     ", needs ", ByteText(*most), " of its device",
-                     device.with_libraries ? "" : " beside inner activations",
-                     ", a device has ", ByteText(device.bytes)));
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "a slot of the plan, ", NameOf(slots[most - bytes.begin()]), ", needs ",
+        ByteText(*most), " of its device",
+        device.with_libraries ? "" : " beside inner activations",
+        ", a device has ", ByteText(device.bytes)));
   }
   SumsOfASlot sums(plan, options_.groups);
-  int slot = static_cast<int>(plan.forward.size());
-  for (size_t i = 0; i < plan.backward.size(); ++i, ++slot) {
+  int index = -1;
+  for (const PlanSlot& slot : slots) {
+    ++index;
+    if (slot.kind == SlotKind::kForward) continue;
     const uint64_t unit_bytes =
-        UnitBytes(plan.backward[i], static_cast<uint64_t>(sums.Sent(slot)));
+        UnitBytes(slot.layers, static_cast<uint64_t>(sums.Sent(index)));
     if (unit_bytes <= kMaxSlotUnitBytes) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        "backward[", i, "] has more sums of gradients to send than a command ",
-        "can name (", unit_bytes, " bytes of ", kMaxSlotUnitBytes,
-        "); cut the stage, or its shares, anew"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("backward[", slot.stage,
+                     "] has more sums of gradients to send than a command ",
+                     "can name (", unit_bytes, " bytes of ", kMaxSlotUnitBytes,
+                     "); cut the stage, or its shares, anew"));
   }
   return absl::OkStatus();
 }

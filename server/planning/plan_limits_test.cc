@@ -153,5 +153,25 @@ TEST(PlanLimitsTest, StagesAreCutUntilEachFitsOrIsOneLayer) {
   EXPECT_EQ(single.backward.size(), 8u);
 }
 
+// It is as long as the longest forward stage, and sends more.
+TEST(PlanLimitsTest, WhatRunsAgainIsCutWithForwardStages) {
+  PlanLimitsOptions options = TestOptions(false);
+  options.model.config = TestModel(true, 8);
+  options.buffers.row_tokens = 64 << 10;  // activations are all that counts
+  options.device.bytes = uint64_t{1} << 40;
+  Plan plan = BlockByBlock(8);
+  plan.forward = {{0, 3}, {4, 7}};
+  plan.saved_every = 4;
+  EXPECT_EQ(PlanLimits(options).CutToFit(plan), plan);
+  options.device.bytes = LargestSlot(options, plan) - 1;
+  const Plan cut = PlanLimits(options).CutToFit(plan);
+  EXPECT_EQ(PlanLimits(options).CheckSlots(cut), absl::OkStatus());
+  EXPECT_EQ(CheckPlan(cut, 9), absl::OkStatus());
+  EXPECT_GT(cut.forward.size(), plan.forward.size());
+  EXPECT_EQ(cut.backward, plan.backward);
+  options.device.bytes = 1;
+  EXPECT_EQ(PlanLimits(options).CutToFit(plan).forward.size(), 8u);
+}
+
 }  // namespace
 }  // namespace roundhouse

@@ -101,6 +101,18 @@ absl::Status ReadDeterminism(const PlanQuestion& question,
   return absl::OkStatus();
 }
 
+absl::Status ReadSavedInputs(const PlanQuestion& question,
+                             TrainingSetup* setup) {
+  const std::string& text = question.saved_inputs;
+  const auto every = text.empty() ? 0 : FindSavedInputs(text);
+  if (!every.has_value()) {
+    return Invalid("saved_inputs", absl::StrCat("\"", text, "\" is none of ",
+                                                kSavedInputsWords));
+  }
+  setup->saved_every = *every;
+  return absl::OkStatus();
+}
+
 absl::Status ReadClipping(const PlanQuestion& question, TrainingSetup* setup) {
   const double norm = question.max_grad_norm.value_or(JobSpec().max_grad_norm);
   // As in a job file; no NaN either.
@@ -169,6 +181,7 @@ absl::StatusOr<ForecastQuestion> ReadPlanQuestion(const PlanQuestion& question,
   RETURN_IF_ERROR(ReadMachine(question, &forecast));
   RETURN_IF_ERROR(ReadMethod(question, &forecast.setup));
   RETURN_IF_ERROR(ReadDeterminism(question, &forecast.setup));
+  RETURN_IF_ERROR(ReadSavedInputs(question, &forecast.setup));
   RETURN_IF_ERROR(ReadClipping(question, &forecast.setup));
   ASSIGN_OR_RETURN(forecast.setup.shape,
                    ReadModel(question.model, files, resolve));

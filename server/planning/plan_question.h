@@ -32,6 +32,7 @@ struct PlanQuestion {
   int64_t batch_size = 0;
   int64_t micro_batch_size = 0;
   std::string gradient_checkpointing;
+  std::string saved_inputs;
   std::string determinism;  // "": fast, the default of jobs on GPUs
   std::optional<double> max_grad_norm;
   bool fp16_accumulation = false;

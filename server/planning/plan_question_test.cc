@@ -85,6 +85,7 @@ TEST(PlanQuestionTest, EveryFieldIsRead) {
   question.batch_size = 32;
   question.micro_batch_size = 2;
   question.gradient_checkpointing = "layer";
+  question.saved_inputs = "every 3";
   question.determinism = "bitwise";
   question.fp16_accumulation = true;
   const auto read = ReadPlanQuestion(question, AnyFiles(), Resolve);
@@ -101,6 +102,7 @@ TEST(PlanQuestionTest, EveryFieldIsRead) {
   EXPECT_EQ(read->batch_sequences, 32);
   EXPECT_EQ(read->setup.micro_batch_sequences, 2);
   EXPECT_TRUE(read->setup.layer_recompute);
+  EXPECT_EQ(read->setup.saved_every, 3);
   EXPECT_EQ(read->setup.contributions, Contributions::kFp32);
   EXPECT_EQ(read->accumulation, Accumulation::kFp16);
   question.target_modules = {"all-linear"};
@@ -141,6 +143,8 @@ TEST(PlanQuestionTest, WhatIsWrongNamesItsField) {
          q->target_modules = {"q_proj", "router"};
        },
        "target_modules", "\"router\" is none of"},
+      {[](PlanQuestion* q) { q->saved_inputs = "every 65"; }, "saved_inputs",
+       "\"every 65\" is none of auto, all, every 2 to every 64"},
       {[](PlanQuestion* q) { q->max_length = -1; }, "max_length", "from 1"},
       {[](PlanQuestion* q) { q->batch_size = 1 << 21; }, "batch_size",
        "from 1"},

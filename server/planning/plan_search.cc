@@ -117,6 +117,8 @@ absl::StatusOr<FoundPlan> FindPlan(const JobPlanQuestion& question) {
   options.rounds = question.rounds;
   options.groups = static_cast<int>(question.limits.groups);
   options.most_look_ahead = 1;
+  // The words of its buffers are made for it.
+  options.saved_every = question.present.saved_every;
   options.fused = FusedSlots::kByLayer;
   options.boundary_tensors = MostTensors(question);
   options.accepts = [&](const StepPlan& round) {

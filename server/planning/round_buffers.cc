@@ -12,6 +12,11 @@ namespace {
 
 uint64_t Align(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
 
+// Activations are written again by plans alone that keep few of them.
+int WordKinds(const Plan& plan) {
+  return plan.saved_every > 1 ? kBoundaryValues : kBoundaryValues - 1;
+}
+
 uint64_t BlockBytes(const RoundBuffersOptions& options) {
   return Align(static_cast<uint64_t>(options.rows) * options.row_tokens *
                options.hidden_size * DTypeBytes(options.dtype));
@@ -38,7 +43,8 @@ RoundBuffers::Map RoundBuffers::MakeMap(const RoundBuffersOptions& options) {
   Map map;
   const uint64_t micro_batches =
       static_cast<uint64_t>(kBufferSets) * options.micro_batches;
-  map.micro_batch_words = 2 * static_cast<uint64_t>(options.layers);
+  map.micro_batch_words =
+      static_cast<uint64_t>(WordKinds(options.plan)) * options.layers;
   map.tokens_offset = (micro_batches * map.micro_batch_words + kBufferSets) *
                       sizeof(wire::Word);
   map.token_buffers = options.packed ? 3 : 2;
@@ -177,9 +183,12 @@ uint64_t RoundBuffers::Word(int set, BoundaryValue value, int boundary,
   ROUNDHOUSE_CHECK(boundary >= 0 && boundary < options_.layers) << boundary;
   const uint64_t words =
       Index(set, micro_batch) * memory_->map.micro_batch_words;
-  const int of_value = value == BoundaryValue::kGradient ? options_.layers : 0;
+  const auto kind = static_cast<uint64_t>(value);
+  ROUNDHOUSE_CHECK((kind + 1) * options_.layers <=
+                   memory_->map.micro_batch_words)
+      << kind;
   return memory_->range.offset() +
-         (words + of_value + boundary) * sizeof(wire::Word);
+         (words + kind * options_.layers + boundary) * sizeof(wire::Word);
 }
 
 uint64_t RoundBuffers::GatherWord(int set) const {

@@ -267,12 +267,14 @@ void JobRunner::Finish() {
 // What could not be read or written is nobody's mistake, and what was before is
 // there.
 JobOutcome JobRunner::OutcomeOf(const absl::Status& status) const {
+  const JobReason reason = StorageReason(status);
   const std::string next =
-      phase_.loading()
-          ? "; resumed, it is tried again"
-          : absl::StrCat("; resumed, it goes on after step ",
-                         std::max<int64_t>(saver_.saved_step(), 0));
-  return {JobState::kPaused, StorageReason(status),
+      !phase_.loading()
+          ? absl::StrCat("; resumed, it goes on after step ",
+                         std::max<int64_t>(saver_.saved_step(), 0))
+      : reason == JobReason::kStorageFull ? std::string(kGoesOnWithRoom)
+                                          : "; resumed, it is tried again";
+  return {JobState::kPaused, reason,
           absl::StrCat(std::string(status.message()), next), ""};
 }
 

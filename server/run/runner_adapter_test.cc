@@ -142,7 +142,8 @@ TEST_F(AdapterRunnerTest, AJobThatNeedsItsBytesDropsTheBase) {
       "batch_size: 4\nmicro_batch_size: 2\n",
       "job.yaml");
   const ResolvedSpec full = ResolvedSpec::Resolve(*spec, kDevices);
-  const auto plan = InitialPlan(full, TestModel(false), kDevices, {1 << 30});
+  const auto plan = InitialPlan(full, TestModel(false),
+                                {kDevices, uint64_t{1} << 30}, {1 << 30});
   const HostNeed need =
       NeedOf(full, TestModel(false), *plan, 3, {1, uint64_t{1} << 30});
   NewArena(need.total() + BaseBytes() / 2);

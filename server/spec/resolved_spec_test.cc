@@ -103,8 +103,9 @@ TEST(ResolvedSpecTest, JsonIsAJobFileThatResolvesToItself) {
         "random",
         "gradient_groups: 8\nplan: {forward: [[0,2]], backward: [[3,4],[0,2]], "
         "forward_width: 8, backward_width: [[3,5],[8]]}",
-        "method: lora", "packing: true\ntruncation: drop",
-        "determinism: fast\nbf16: true", "priority: urgent",
+        "method: lora", "packing: true\ntruncation: drop", "saved_inputs: all",
+        "saved_inputs: every 12", "determinism: fast\nbf16: true",
+        "priority: urgent",
         "method: lora\nlora_r: 3\nlora_alpha: 0.1\nlora_dropout: 0.05\n"
         "target_modules: [k_proj, up_proj]\nadapter_name_or_path: a"}) {
     const auto spec = With(more);
@@ -142,6 +143,7 @@ TEST(ResolvedSpecTest, EveryFieldWithAValueIsInTheJson) {
       ResolvedSpec::Resolve(
           *With("method: lora\nadapter_name_or_path: a\nmax_samples: 5\n"
                 "dataset_format: text\ndataset_columns: {text: a}\n"
+                "saved_inputs: every 2\n"
                 "validation_split: 0.5"),
           2)
           .ToJson()));

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <iterator>
 
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "nlohmann/json.hpp"
@@ -33,6 +36,25 @@ constexpr const char* kColumns[] = {"chat_template_kwargs",
                                     "tools"};
 
 }  // namespace
+
+std::optional<int> FindSavedInputs(const std::string& text) {
+  if (text == "auto") return 0;
+  if (text == "all") return 1;
+  constexpr absl::string_view kEvery = "every ";
+  int every = 0;
+  if (absl::StartsWith(text, kEvery) && text.size() <= kEvery.size() + 2 &&
+      absl::SimpleAtoi(text.substr(kEvery.size()), &every) && every >= 2 &&
+      every <= kMostSavedEvery && text == SavedInputsText(every)) {
+    return every;
+  }
+  return std::nullopt;
+}
+
+std::string SavedInputsText(int every) {
+  return every == 0   ? "auto"
+         : every == 1 ? "all"
+                      : absl::StrCat("every ", every);
+}
 
 const char* TruncationName(Truncation truncation) {
   switch (truncation) {

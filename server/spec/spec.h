@@ -101,6 +101,13 @@ struct ExplicitPlan {
 
 // kAsync: a step reads the weights that the update before the last one left, so
 // that updates run under the next step.
+// Of how many backward stages one's input is kept (Plan::saved_every): 0 for
+// "auto", which leaves it to the planner, 1 for "all", N for "every N". Nothing
+// for other texts.
+std::optional<int> FindSavedInputs(const std::string& text);
+std::string SavedInputsText(int every);
+inline constexpr char kSavedInputsWords[] = "auto, all, every 2 to every 64";
+
 enum class OptimizerMode { kSync, kAsync };
 
 // kBitwise: gradient sums leave the devices in fp32, and the same resolved spec
@@ -170,6 +177,7 @@ struct JobSpec {
   bool load_best_model_at_end = false;
   int64_t early_stopping_patience = 0;  // evaluations; 0: off
   GradientCheckpointing gradient_checkpointing = GradientCheckpointing::kAuto;
+  int saved_inputs = 0;                    // FindSavedInputs'
   std::optional<Determinism> determinism;  // empty: as the devices have it
   Priority priority = Priority::kNormal;
   std::string output_name;  // "": the job's id

@@ -228,6 +228,8 @@ void AddNumerics(std::vector<SpecFieldRow>* rows) {
       &J::gradient_checkpointing,
       {{"auto", G::kAuto}, {"stage", G::kStage}, {"layer", G::kLayer}}, {},
       {"gradient_checkpointing", "auto, stage, layer", "-", "auto"})));
+  rows->push_back(
+      SavedInputsRow({"saved_inputs", "auto, all, every N", "stages", "auto"}));
   rows->push_back(OneOfOrNone<Determinism>(
       &J::determinism,
       {{"bitwise", Determinism::kBitwise}, {"fast", Determinism::kFast}},

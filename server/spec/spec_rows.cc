@@ -452,6 +452,20 @@ SpecFieldRow RecomputationRow(SpecFieldRow row) {
   return row;
 }
 
+SpecFieldRow SavedInputsRow(SpecField info) {
+  SpecFieldRow row{.info = info};
+  row.set = [](const SpecValue& v, SpecDraft* d) {
+    const std::optional<int> every = FindSavedInputs(v.text);
+    if (!every.has_value()) return Expected(kSavedInputsWords, v);
+    d->spec.saved_inputs = *every;
+    return absl::OkStatus();
+  };
+  row.put = [name = info.name](const JobSpec& s, Json* out) {
+    if (s.saved_inputs != 0) (*out)[name] = SavedInputsText(s.saved_inputs);
+  };
+  return row;
+}
+
 SpecFieldRow WhenNotZero(SpecFieldRow row) {
   row.put = [put = row.put, name = row.info.name](const JobSpec& s, Json* out) {
     Json one;

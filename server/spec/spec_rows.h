@@ -113,6 +113,8 @@ SpecFieldRow DtypeFlagRow(bool SpecDraft::*member, SpecField info);
 // gradient_checkpointing: true and false of other tools leave it to the
 // planner.
 SpecFieldRow RecomputationRow(SpecFieldRow row);
+// Written only where it is not "auto".
+SpecFieldRow SavedInputsRow(SpecField info);
 // Written only where it is not 0: of two fields that replace each other.
 SpecFieldRow WhenNotZero(SpecFieldRow row);
 // Written only where it is not this text.

@@ -105,6 +105,21 @@ TEST(SpecTest, MissingFields) {
   EXPECT_EQ(ErrorField(Parse("model: m\ndataset: null").status()), "dataset");
 }
 
+TEST(SpecTest, InputsAreSavedAllOrOneOfSomeStages) {
+  EXPECT_EQ(FindSavedInputs("auto"), 0);
+  EXPECT_EQ(FindSavedInputs("all"), 1);
+  EXPECT_EQ(FindSavedInputs("every 2"), 2);
+  EXPECT_EQ(FindSavedInputs("every 64"), 64);
+  for (const char* text : {"", "every", "every ", "every 1", "every 65",
+                           "every 02", "every  2", "every 2 ", "Every 2",
+                           "every -2", "every 2.0", "every 4294967298", "2"}) {
+    EXPECT_FALSE(FindSavedInputs(text).has_value()) << text;
+  }
+  ExpectError("saved_inputs: 2", kInvalidValue, "saved_inputs",
+              "job.yaml:3: saved_inputs: expected auto, all, every 2 to every "
+              "64, got the number 2");
+}
+
 TEST(SpecTest, TypesAndRanges) {
   ExpectError("batch_size: 0", kInvalidValue, "batch_size",
               "job.yaml:3: batch_size: expected an integer from 1 to 1000000, "

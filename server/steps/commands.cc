@@ -90,12 +90,7 @@ int ContributingLayer(int unit, const TrainingState& state) {
 std::vector<IndexRange> PartSums(const Plan& plan, int layer,
                                  const std::vector<IndexRange>& sums,
                                  int64_t groups) {
-  const auto stage =
-      std::find_if(plan.backward.begin(), plan.backward.end(),
-                   [&](const LayerRange& one) { return one.Contains(layer); });
-  ROUNDHOUSE_CHECK(stage != plan.backward.end()) << "layer " << layer;
-  const auto slot =
-      static_cast<int>(plan.forward.size() + (stage - plan.backward.begin()));
+  const int slot = BackwardSlotWith(plan, layer);
   std::vector<IndexRange> parts;
   int64_t next = 0;
   for (const IndexRange& share : GroupShares(plan, slot, groups)) {
@@ -142,7 +137,7 @@ void AddMicroBatch(const RunSlotAction& action, const StepData& step, int i,
   micro_batch.input = {buffers.Block(action.boundaries.inputs.at(position)),
                        bytes};
   micro_batch.input_ready = {
-      buffers.Word(set, BoundaryValue::kActivation, boundary, i), round.pass};
+      buffers.Word(set, action.boundaries.input, boundary, i), round.pass};
   if (action.kind == SlotKind::kFused || action.kind == SlotKind::kEvaluate) {
     micro_batch.labels = {buffers.Labels(set, i), IdBytes(data)};
   }

@@ -29,13 +29,14 @@ inline RoundBoundaries TestRound(const Plan& plan, RowGradient rows,
 
 // The plan's slot of this kind with these layers.
 inline int TestSlot(const Plan& plan, SlotKind kind, const LayerRange& layers) {
-  const auto in = [&layers](const std::vector<LayerRange>& stages) {
-    return static_cast<int>(std::find(stages.begin(), stages.end(), layers) -
-                            stages.begin());
-  };
-  return kind == SlotKind::kForward
-             ? in(plan.forward)
-             : static_cast<int>(plan.forward.size()) + in(plan.backward);
+  const std::vector<PlanSlot> slots = SlotsOf(plan);
+  const auto found =
+      std::find_if(slots.begin(), slots.end(), [&](const PlanSlot& slot) {
+        return (slot.kind == SlotKind::kForward) ==
+                   (kind == SlotKind::kForward) &&
+               slot.layers == layers;
+      });
+  return static_cast<int>(found - slots.begin());
 }
 
 }  // namespace roundhouse

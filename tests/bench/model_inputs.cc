@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
+#include "base/log.h"
 #include "base/status.h"
 #include "nlohmann/json.hpp"
 #include "scheduler/plan/published_planner.h"
@@ -95,6 +96,7 @@ absl::StatusOr<Plan> PublishedPlanOf(const ModelCosts& costs, int devices,
 }
 
 std::string PlanJson(const Plan& plan) {
+  ROUNDHOUSE_CHECK(plan.saved_every == 1) << plan.saved_every;
   std::string text =
       absl::StrCat("{\"forward\": [", RangesJson(plan.forward),
                    "], \"backward\": [", RangesJson(plan.backward), "]");

@@ -1,6 +1,6 @@
 // pool_table: what steps lose, in virtual time, where a job has fewer blocks
 // for the activations and gradients between its stages than three slots a
-// device need.
+// device need, and where fewer inputs of backward stages are kept.
 //
 //   bazel run //tests/bench:pool_table
 //
@@ -26,6 +26,13 @@ constexpr int kDevices = 8;
 constexpr int kMicroBatches = 16;
 // Three slots a device, two, one, and the running one with the next.
 constexpr int kSlotsAhead[] = {24, 16, 8, kLeastSlotsAhead};
+
+// Plan::saved_every.
+constexpr int kSavedEvery[] = {1, 2, 3, 4, 8};
+
+double LongerPercent(int64_t ns, int64_t usual_ns) {
+  return 100.0 * (static_cast<double>(ns) / static_cast<double>(usual_ns) - 1);
+}
 
 // For all of a round's micro-batches.
 double GiB(int64_t tensors, const ModelCosts& costs) {
@@ -54,11 +61,32 @@ absl::Status PrintRow(const ModelCosts& costs, const Machine& machine) {
     ASSIGN_OR_RETURN(
         const int64_t ns,
         SimulatedStepNs(costs, machine, best.plan, kMicroBatches, options));
-    const double longer =
-        100.0 *
-        (static_cast<double>(ns) / static_cast<double>(best.step_ns) - 1);
     std::cout << absl::StrFormat(" %.1f (%+.2f %%) |", GiB(tensors, costs),
-                                 longer);
+                                 LongerPercent(ns, best.step_ns));
+  }
+  std::cout << "\n";
+  return absl::OkStatus();
+}
+
+// The stages that the search finds where all are kept, with three slots a
+// device.
+absl::Status PrintSavedRow(const ModelCosts& costs, const Machine& machine) {
+  SearchOptions options;
+  options.updates = Updates::kClipped;
+  ASSIGN_OR_RETURN(const SearchResult best,
+                   SearchStepPlan(costs, machine, kMicroBatches, options));
+  std::cout << "| " << costs.name << " |";
+  for (const int every : kSavedEvery) {
+    PlanShape shape = best.shape;
+    shape.saved_every = every;
+    const StepPlan plan = ShapePlan(shape, costs, machine, kMicroBatches);
+    ASSIGN_OR_RETURN(const int64_t ns, SimulatedStepNs(costs, machine, plan,
+                                                       kMicroBatches, options));
+    const int64_t tensors =
+        BoundaryTensors(PlanOfFullRound(plan, kMicroBatches),
+                        RowGradientOf(costs), kSlotsAhead[0]);
+    std::cout << absl::StrFormat(" %.1f (%+.1f %%) |", GiB(tensors, costs),
+                                 LongerPercent(ns, best.step_ns));
   }
   std::cout << "\n";
   return absl::OkStatus();
@@ -74,6 +102,14 @@ absl::Status Run() {
   std::cout << "\n|---|---:|---:|---:|---:|---:|\n";
   for (const ModelCosts& costs : models) {
     RETURN_IF_ERROR(PrintRow(costs, machine));
+  }
+  std::cout << "\n| model | all saved |";
+  for (const int every : kSavedEvery) {
+    if (every > 1) std::cout << " every " << every << " |";
+  }
+  std::cout << "\n|---|---:|---:|---:|---:|---:|\n";
+  for (const ModelCosts& costs : models) {
+    RETURN_IF_ERROR(PrintSavedRow(costs, machine));
   }
   return absl::OkStatus();
 }

@@ -1,6 +1,7 @@
 """Jobs whose host memory has room for the fewest blocks between stages make the
-bits that they make with memory to spare, also while workers die. What is in the
-arena is what admission counted.
+bits that they make with memory to spare, also while workers die: with all inputs
+of backward stages saved, and with the fewest, where the others are computed
+again. What is in the arena is what admission counted.
 """
 
 import json
@@ -16,7 +17,10 @@ TOKENS, STEPS = 1024, 4
 # Layers 0..3 are decoder layers, 4 is the head.
 LAYER_EACH = {"forward": [[0, 0], [1, 1], [2, 2], [3, 3]],
               "backward": [[4, 4], [3, 3], [2, 2], [1, 1], [0, 0]]}
-INSIDE = {"forward": [[0, 1], [2, 2]], "backward": [[3, 4], [1, 2], [0, 0]]}
+UNEVEN = {"forward": [[0, 1], [2, 3]], "backward": LAYER_EACH["backward"],
+          "forward_width": [[5, 3], 2], "backward_width": [4, 2, 1, [3, 5], 2]}
+DEEP = {"forward": [[0, 2], [3, 5], [6, 7]],
+        "backward": [[8, 8]] + [[layer, layer] for layer in range(7, -1, -1)]}
 JOB = {"model_name_or_path": "model", "dataset": "train.jsonl",
        "max_length": TOKENS, "batch_size": 8, "micro_batch_size": 1,
        "max_steps": STEPS, "learning_rate": 0.01, "seed": 3,
@@ -26,11 +30,12 @@ JOBS = {
                    "validation_dataset": "validation.jsonl"},
     "tied_one_pass": {"model_name_or_path": "tied", "max_grad_norm": 0},
     "async": {"optimizer_mode": "async", "dtype": "bf16"},
-    "wide": {"gradient_groups": 8, "plan": {
-        **INSIDE, "forward_width": [[5, 3], 2], "backward_width": [4, 2, 1]}},
+    "wide": {"gradient_groups": 8, "plan": UNEVEN},
+    "deep": {"model_name_or_path": "deep", "model_init": "random",
+             "plan": DEEP, "micro_batches_per_round": 4},
     "lora": {"method": "lora", "lora_dropout": 0.1,
              "target_modules": "all-linear"},
-    "packed": {"packing": True, "dataset": "short.jsonl", "plan": INSIDE},
+    "packed": {"packing": True, "dataset": "short.jsonl"},
     "other_plans": {"plan": "auto", "max_steps": 12},
 }
 # A worker has done something between two deaths.
@@ -47,6 +52,9 @@ class PoolTest(unittest.TestCase):
         for name, tied in (("model", False), ("tied", True)):
             cls.scratch.make_model(name, tied=tied,
                                    max_position_embeddings=TOKENS)
+        cls.scratch.make_model("deep", max_position_embeddings=TOKENS,
+                               num_hidden_layers=8)
+        (cls.scratch.data / "deep/model.safetensors").unlink()
         long = (TOKENS, TOKENS + 100)  # words, each at least a token
         cls.scratch.make_data("train.jsonl", count=20, seed=1, words=long)
         cls.scratch.make_data("validation.jsonl", count=3, seed=2, words=long)
@@ -62,34 +70,38 @@ class PoolTest(unittest.TestCase):
         cls.addClassCleanup(daemon.stop)
         return daemon
 
-    def needs(self, daemon, name):
+    def needs(self, daemon, spec_fields):
         """What admission counts, and the words of a refusal."""
         spec = daemon.folder / "spec.yaml"
-        spec.write_text(json.dumps(self.specs[name]))
+        spec.write_text(json.dumps(spec_fields))
         done = daemon.client("submit", "-f", spec, "--dry-run", "-o", "json",
                              check=False)
         return (json.loads(done.stdout)["needs"] if done.returncode == 0
                 else None, done.stderr)
 
-    def least(self, name):
+    def least(self, fields):
         """Bytes of the whole job with the fewest blocks."""
         daemon = self.start(1 << 20)
-        _, refusal = self.needs(daemon, name)
+        _, refusal = self.needs(daemon, fields)
         daemon.stop()
         found = re.search(r"the job needs (\d+) bytes", refusal)
         self.assertIsNotNone(found, refusal)
         return int(found[1])
 
-    def run_job(self, daemon, name):
-        """What must not depend on memory, and the bytes that it took of the
-        arena at first."""
-        job = daemon.submit(self.specs[name])
+    def run_job(self, daemon, fields):
+        """What must not depend on memory, what admission counted, and the bytes
+        of buffers in it. It is what was taken of the arena."""
+        needs, refusal = self.needs(daemon, fields)
+        self.assertIsNotNone(needs, refusal)
+        job = daemon.submit(fields)
         daemon.wait(job)
         taken = re.search(r"plan: .*; host memory (\d+) bytes",
                           daemon.log(job))
+        buffers = int(needs["host_buffer_bytes"])
+        self.assertEqual(int(taken[1]), int(needs["host_state_bytes"]) + buffers)
         output = pathlib.Path(daemon.job(job)["output_path"])
-        steps = self.specs[name]["max_steps"]
-        return int(taken[1]), {
+        steps = fields["max_steps"]
+        return needs, buffers, {
             "metrics": [{key: value for key, value in line.items()
                          if key != "step_seconds"}
                         for line in daemon.metrics(job)],
@@ -98,35 +110,44 @@ class PoolTest(unittest.TestCase):
                        for key, tensor in
                        harness.read_safetensors(path).items()}}
 
-    def check(self, name, **flags):
-        tight = self.start(self.least(name) + ALLOWANCE, **flags)
-        found, buffers = [], []
-        for daemon in (self.free, tight):
-            needs, refusal = self.needs(daemon, name)
-            self.assertIsNotNone(needs, refusal)
-            taken, results = self.run_job(daemon, name)
-            found.append(results)
-            buffers.append(int(needs["host_buffer_bytes"]))
-            self.assertEqual(taken,
-                             int(needs["host_state_bytes"]) + buffers[-1])
+    def check(self, name, saved, **flags):
+        fields = {**self.specs[name], "saved_inputs": saved}
+        tight = self.start(self.least(fields) + ALLOWANCE, **flags)
+        _, free, wanted = self.run_job(self.free, self.specs[name])
+        needs, buffers, found = self.run_job(tight, fields)
         tight.stop()
-        self.assertLess(buffers[1], buffers[0])
-        for kind, values in found[0].items():
-            self.assertEqual(found[1][kind], values, kind)
-        print(f"{name}: {buffers[1]} bytes of buffers in place of "
-              f"{buffers[0]}", flush=True)
-        return tight
+        self.assertLess(buffers, free)
+        for kind, values in wanted.items():
+            self.assertEqual(found[kind], values, kind)
+        print(f"{name}: {buffers} bytes of buffers in place of {free}, of "
+              f"{needs['saved_every']} inputs one is saved", flush=True)
+        return tight, needs
+
+    def check_both(self, name):
+        self.check(name, "all")
+        # It takes several groups of stages to save anything.
+        deep = name == "deep"
+        _, needs = self.check(name, "auto" if deep else "every 2")
+        self.assertGreater(needs["saved_every"], 1)
 
     def test_workers_die(self):
-        daemon = self.check("two_rounds", worker_kill_at=KILLS)
-        self.assertGreaterEqual(len(daemon.killed_workers()), 4)
+        for saved in ("all", "every 2"):
+            daemon, _ = self.check("two_rounds", saved, worker_kill_at=KILLS)
+            self.assertGreaterEqual(len(daemon.killed_workers()), 4)
+
+    def test_with_memory_to_spare_it_is_asked_for(self):
+        fields = {**self.specs["deep"], "saved_inputs": "every 3"}
+        _, _, wanted = self.run_job(self.free, self.specs["deep"])
+        needs, _, found = self.run_job(self.free, fields)
+        self.assertEqual(needs["saved_every"], 3)
+        self.assertEqual(found, wanted)
 
 
 def load_tests(loader, _tests, _pattern):
     suite = unittest.TestSuite()
     for name in JOBS:
         def run(self, name=name):
-            self.check(name)
+            self.check_both(name)
         setattr(PoolTest, f"test_{name}", run)
     suite.addTests(loader.loadTestsFromTestCase(PoolTest))
     return suite

@@ -27,6 +27,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <limits>
 #include <map>
 #include <memory>
 #include <numeric>
@@ -310,7 +311,9 @@ class Run {
     if (!job.plan.has_value()) {
       return absl::InvalidArgumentError("determinism: fast needs a plan");
     }
-    ASSIGN_OR_RETURN(const Plan plan, InitialPlan(spec_, model_.config, 1, {}));
+    const HostRoom room = {1, std::numeric_limits<uint64_t>::max()};
+    ASSIGN_OR_RETURN(const Plan plan,
+                     InitialPlan(spec_, model_.config, room, {}));
     options.contribution_dtype = options.dtype;
     options.contributed_groups = [plan](int64_t layer, int64_t groups) {
       return ContributedGroups(plan, static_cast<int>(layer), groups);

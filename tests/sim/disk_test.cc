@@ -50,6 +50,31 @@ TEST_F(DiskTest, AResumeThatIsRefusedLeavesAJobWaitingForRoom) {
   EXPECT_EQ(Job(1).state, JobState::kRunning) << Events(1);
 }
 
+// As it loads, after it waited for its data: not at once again and again.
+TEST_F(DiskTest, OneWhoseLoadFindsNoRoomIsTriedLaterEachTime) {
+  for (const bool dies : {false, true}) {
+    SCOPED_TRACE(dies);
+    SubmitWithoutRoom();
+    disk_.Set(DiskState::kQuota, [](FileSite site) {
+      return absl::string_view(site.name) == kJobTokenizer.name;
+    });
+    Pass(absl::Minutes(10));
+    EXPECT_EQ(Job(1).state, JobState::kPaused) << Events(1);
+    EXPECT_EQ(Job(1).reason, JobReason::kStorageFull);
+    EXPECT_GT(Job(1).attempts, 2);
+    EXPECT_LT(Job(1).attempts, 20);
+    if (dies) {
+      server_->Crash();
+      server_->Start();
+    }
+    disk_.Set(DiskState::kRoomy);
+    Pass(absl::Minutes(12));
+    EXPECT_EQ(Job(1).state, JobState::kRunning) << Events(1);
+    server_.reset();
+    std::filesystem::remove_all(root_ + "/state");
+  }
+}
+
 TEST_F(DiskTest, OneThatIsToldToPauseWaitsForRoomNoMore) {
   for (const bool dies : {false, true}) {
     SCOPED_TRACE(dies);

@@ -300,7 +300,14 @@ void History::Restart() {
   server_->Crash();
   samples_.OnCrash();
   lost_.clear();
-  for (auto& [id, job] : jobs_) job.updates.clear();
+  // Warnings that neither the store nor the log has taken are gone.
+  const bool warnings_lost = disk_.full() && StoreMayLag();
+  for (auto& [id, job] : jobs_) {
+    job.updates.clear();
+    for (int64_t i = 0; warnings_lost && i <= job.plan.steps; ++i) {
+      job.unsampled.insert(i);
+    }
+  }
   if (Chance(50)) MendDisk();
   MendStore();
   server_->Start();
@@ -318,6 +325,11 @@ void History::MendStore() {
   Say("the store is well");
   store_fault_ = absl::OkStatus();
   store_well_ = server_->now();
+}
+
+bool History::StoreMayLag() const {
+  return !store_fault_.ok() ||
+         server_->now() <= store_well_ + kLongestStoreRetry;
 }
 
 void History::DoSomething() {
@@ -384,12 +396,12 @@ void History::CheckArena() {
 
 void History::CheckEnds() {
   CheckArena();
-  for (const auto& [id, job] : jobs_) CheckEnd(id, job);
+  for (auto& [id, job] : jobs_) CheckEnd(id, job);
   counts_.samples = samples_.counts().asked;
   counts_.answered = samples_.counts().answered;
 }
 
-void History::CheckEnd(const std::string& id, const Job& job) {
+void History::CheckEnd(const std::string& id, Job& job) {
   const auto record = server_->store().Get(id);
   if (!record.ok()) return Break(std::string(record.status().message()));
   if (record->priority != job.priority) {
@@ -408,6 +420,7 @@ void History::CheckEnd(const std::string& id, const Job& job) {
   if (!job.finished && steps != job.plan.steps) {
     Break(absl::StrCat(id, " has ", steps, " steps of ", job.plan.steps));
   }
+  ReadLog(absl::StrCat(root_, "/state/jobs/", record->uid, "/log"), job);
   const absl::Status result =
       CheckResult(job.plan, record->output_path, steps, job.unsampled);
   if (!result.ok()) Break(absl::StrCat(id, ": ", result.message()));

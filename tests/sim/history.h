@@ -98,7 +98,7 @@ class History {
     uint64_t last_step = 0;  // in which a unit was updated, in any life
     // By unit: the last step in which it was updated, and the operation.
     std::map<uint32_t, std::pair<uint64_t, uint64_t>> updates;
-    std::set<int64_t> unsampled;  // steps, as warnings say
+    std::set<int64_t> unsampled;  // steps whose samples may be missing
   };
 
   uint64_t Draw(uint64_t below) { return random_() % below; }
@@ -118,6 +118,7 @@ class History {
   void LookNow();
   void OnChange(const JobChange& change);
   void OnNote(const std::string& text, Job& job);
+  void ReadLog(const std::string& path, Job& job);
   void CheckUpdates(const std::string& id, const Job& job);
   void CheckRunning();
   void CheckLent();
@@ -140,12 +141,14 @@ class History {
   void Restart();
   void BreakStore();
   void MendStore();
+  // What jobs wanted to write may not be written.
+  bool StoreMayLag() const;
   void EndAll();
   bool ResumeAll();
   void ReturnAll();
   void CheckArena();
   void CheckEnds();
-  void CheckEnd(const std::string& id, const Job& job);
+  void CheckEnd(const std::string& id, Job& job);
 
   const std::string root_;
   std::mt19937_64 random_;

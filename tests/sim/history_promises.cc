@@ -1,5 +1,6 @@
 // History: what is looked at after every event.
 #include <algorithm>
+#include <fstream>
 #include <string>
 #include <utility>
 #include <variant>
@@ -126,6 +127,7 @@ void History::OnChange(const JobChange& change) {
                     absl::StrContains(change.job.message, "goes on by itself");
 }
 
+// An event's text, or a line of a log.
 void History::OnNote(const std::string& text, Job& job) {
   const std::vector<absl::string_view> parts =
       absl::StrSplit(text, "no samples after step ");
@@ -135,6 +137,12 @@ void History::OnNote(const std::string& text, Job& job) {
     return;
   }
   job.unsampled.insert(step);
+}
+
+// A kill loses the warnings that the store refused; the log has them.
+void History::ReadLog(const std::string& path, Job& job) {
+  std::ifstream log(path);
+  for (std::string line; std::getline(log, line);) OnNote(line, job);
 }
 
 // None was left out in the last step.
@@ -152,10 +160,7 @@ void History::CheckUpdates(const std::string& id, const Job& job) {
 
 void History::CheckRunning() {
   // One that is over, and not stored so, has left its place.
-  if (!store_fault_.ok() ||
-      server_->now() <= store_well_ + kLongestStoreRetry) {
-    return;
-  }
+  if (StoreMayLag()) return;
   int running = 0;
   std::map<std::string, int> of_user;
   for (const auto& [id, job] : jobs_) {
