@@ -137,9 +137,9 @@ void AddHostRows(const v1::JobNeeds& needs, Rows* rows) {
   add("  frozen weights:", needs.host_base_bytes());
   add("  training state:", needs.host_state_bytes());
   add("  activations:", needs.host_buffer_bytes());
-  for (auto& row :
-       ShortMemoryRows(needs.saved_every(), needs.host_buffer_bytes(),
-                       needs.host_wanted_buffer_bytes())) {
+  for (auto& row : ShortMemoryRows(
+           needs.backward_inputs(), needs.saved_inputs(),
+           needs.host_buffer_bytes(), needs.host_wanted_buffer_bytes())) {
     rows->push_back(std::move(row));
   }
   add("  file tables:", needs.host_table_bytes());

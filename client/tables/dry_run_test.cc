@@ -66,14 +66,15 @@ TEST(DryRunTextTest, TheJobAndItsNeedsInShort) {
 
 TEST(DryRunTextTest, WhatItDoesWithoutForMemory) {
   v1::JobNeeds needs = Needs();
-  needs.set_saved_every(1);
+  needs.set_backward_inputs(8);
+  needs.set_saved_inputs(8);
   needs.set_host_wanted_buffer_bytes(256 << 20);
   EXPECT_FALSE(Has(DryRunText(Spec(), needs), "sent ahead"));
-  needs.set_saved_every(2);
+  needs.set_saved_inputs(5);
   needs.set_host_wanted_buffer_bytes(300 << 20);
   const std::string text = DryRunText(Spec(), needs);
   for (const char* row :
-       {"\n  saved inputs:    one of 2 stages'; others are computed again\n",
+       {"\n  saved inputs:    5 of 8; the others are computed again\n",
         "\n  sent ahead:      fewer slots; 300.0 MiB between stages would"}) {
     EXPECT_TRUE(Has(text, row)) << text;
   }

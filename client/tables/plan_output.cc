@@ -205,9 +205,9 @@ std::string PlanText(const v1::PlanTrainingResponse& plan,
   if (planned) AddStep(plan, &rows);
   rows.push_back({"host memory:", HostText(plan.host(), host_memory_bytes)});
   const v1::PlannedHost& host = plan.host();
-  for (auto& row :
-       ShortMemoryRows(plan.saved_every(), host.boundary_bytes(),
-                       planned ? host.wanted_boundary_bytes() : 0)) {
+  for (auto& row : ShortMemoryRows(
+           plan.backward_inputs(), plan.saved_inputs(), host.boundary_bytes(),
+           planned ? host.wanted_boundary_bytes() : 0)) {
     rows.push_back(std::move(row));
   }
   rows.push_back({"longest sequence:", LongestText(plan)});

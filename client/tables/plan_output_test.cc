@@ -72,15 +72,16 @@ TEST(PlanOutputTest, WhatAPlanComesTo) {
 
 TEST(PlanOutputTest, WhatItDoesWithout) {
   v1::PlanTrainingResponse plan = Example();
-  plan.set_saved_every(1);
+  plan.set_backward_inputs(64);
+  plan.set_saved_inputs(64);
   plan.mutable_host()->set_wanted_boundary_bytes(20 * kGib);
   const std::string with_all = PlanText(plan, 800 * kGib);
   EXPECT_FALSE(absl::StrContains(with_all, "saved inputs"));
   EXPECT_FALSE(absl::StrContains(with_all, "sent ahead"));
-  plan.set_saved_every(3);
+  plan.set_saved_inputs(60);
   plan.mutable_host()->set_wanted_boundary_bytes(23 * kGib);
   const std::string text = PlanText(plan, 800 * kGib);
-  ExpectHas(text, "one of 3 stages'; others are computed again\n");
+  ExpectHas(text, "60 of 64; the others are computed again\n");
   ExpectHas(text, "fewer slots; 23.0 GiB between stages would delay none\n");
 }
 

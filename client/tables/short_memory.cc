@@ -5,14 +5,15 @@
 
 namespace roundhouse::client {
 
-std::vector<std::vector<std::string>> ShortMemoryRows(int64_t saved_every,
+std::vector<std::vector<std::string>> ShortMemoryRows(int64_t inputs,
+                                                      int64_t saved,
                                                       int64_t bytes,
                                                       int64_t wanted_bytes) {
   std::vector<std::vector<std::string>> rows;
-  if (saved_every > 1) {
-    rows.push_back({"  saved inputs:",
-                    absl::StrCat("one of ", saved_every,
-                                 " stages'; others are computed again")});
+  if (saved < inputs) {
+    rows.push_back(
+        {"  saved inputs:", absl::StrCat(saved, " of ", inputs,
+                                         "; the others are computed again")});
   }
   if (wanted_bytes > bytes) {
     rows.push_back({"  sent ahead:",

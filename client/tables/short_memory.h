@@ -8,9 +8,11 @@
 
 namespace roundhouse::client {
 
-// `bytes` between stages, and the `wanted_bytes` with which no slot would wait
-// for memory.  No row where nothing is done without.
-std::vector<std::vector<std::string>> ShortMemoryRows(int64_t saved_every,
+// `saved` of all `inputs` of backward stages, `bytes` between stages and the
+// `wanted_bytes` with which no slot would wait for memory.  No row where
+// nothing is done without.
+std::vector<std::vector<std::string>> ShortMemoryRows(int64_t inputs,
+                                                      int64_t saved,
                                                       int64_t bytes,
                                                       int64_t wanted_bytes);
 

@@ -175,9 +175,15 @@ class Forecaster {
   absl::StatusOr<SearchResult> Search() const {
     const int64_t limit = question_.host_memory_bytes;
     std::pair<int64_t, int> least = {kNever, 0};  // bytes, saved_every
-    for (const int every : WorthTrying(limit)) {
+    std::vector<int> tried = SavedEveryTried(setup_.saved_every);
+    if (limit == 0) tried.resize(1);
+    // Where no plan fits nothing is simulated: such a search is short.
+    for (const int every : tried) {
       int64_t bytes = kNever;
-      auto found = SearchKeeping(every, limit, &bytes);
+      auto found = SearchKeeping(every, kMaxPlanLayers, limit, &bytes);
+      if (found.ok() && setup_.saved_every == 0 && every > 1) {
+        return WithFewerAgain(*std::move(found), limit);
+      }
       if (!absl::IsResourceExhausted(found.status()) || bytes == kNever) {
         return found;
       }
@@ -185,38 +191,34 @@ class Forecaster {
     }
     const auto about =
         std::llround(kAboutTheLeast * static_cast<double>(least.first));
-    return SearchKeeping(least.second, about, nullptr);
+    return SearchKeeping(least.second, kMaxPlanLayers, about, nullptr);
   }
 
-  // The first, and of the others those that may fit; where none may, the one
-  // that needs least.
-  std::vector<int> WorthTrying(int64_t limit) const {
-    std::vector<int> tried = SavedEveryTried(setup_.saved_every);
-    if (limit == 0) tried.resize(1);
-    const auto needed = [this](int every) {
-      TrainingSetup keeping = setup_;
-      keeping.saved_every = every;
-      return HostNeedBytes(keeping, machine_.device_count(),
-                           question_.batch_sequences);
-    };
-    std::vector<int> worth = {tried.front()};
-    std::pair<int64_t, int> least = {kNever, 0};
-    for (size_t i = 1; i < tried.size(); ++i) {
-      least = std::min(least, std::pair(needed(tried[i]), tried[i]));
-      if (needed(tried[i]) <= limit) worth.push_back(tried[i]);
+  // With only as many groups that run again as there must be.
+  SearchResult WithFewerAgain(SearchResult found, int64_t limit) const {
+    PlanShape shape = found.shape;
+    for (shape.again_groups = 1;; ++shape.again_groups) {
+      const StepPlan plan =
+          ShapePlan(shape, costs_, machine_, RoundMicroBatches());
+      if (HostMemoryOf(plan).total() <= limit) break;
     }
-    if (worth.size() == 1 && tried.size() > 1) worth.push_back(least.second);
-    return worth;
+    int64_t bytes = kNever;
+    auto fewer =
+        SearchKeeping(shape.saved_every, shape.again_groups, limit, &bytes);
+    return fewer.ok() && fewer->step_ns < found.step_ns ? *std::move(fewer)
+                                                        : std::move(found);
   }
 
   // A step of one round is searched as consecutive steps, or the wait for
   // updates would not be seen.  `least`, where there is any: of the plans that
   // fit the devices, the bytes that one needs at least; the plan that is found
   // may send slots less far ahead.
-  absl::StatusOr<SearchResult> SearchKeeping(int every, int64_t limit,
+  absl::StatusOr<SearchResult> SearchKeeping(int every, int again_groups,
+                                             int64_t limit,
                                              int64_t* least) const {
     SearchOptions options;
     options.saved_every = every;
+    options.again_groups = again_groups;
     options.contributions = ContributionsOf(setup_);
     options.fused = FusedSlots::kByLayer;
     if (OneRound()) options.updates = StepUpdates();
@@ -298,7 +300,7 @@ class Forecaster {
     options.intervals = Intervals::kWhole;
     const Plan full_round = PlanOfFullRound(plan, RoundMicroBatches());
     options.boundary_tensors = TensorsOf(full_round);
-    forecast_.saved_every = full_round.saved_every;
+    forecast_.inputs = CountInputs(full_round);
     const int64_t wanted =
         BoundaryTensors(full_round, RowGradientOf(setup_),
                         MostSlotsAhead(machine_.device_count()));

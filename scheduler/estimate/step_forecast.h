@@ -64,7 +64,7 @@ struct StepForecast {
   // What host.boundaries would be if memory delayed no slot; where it is more,
   // slots are sent less far ahead.
   int64_t wanted_boundary_bytes = 0;
-  int saved_every = 1;  // Plan::saved_every
+  InputCounts inputs;
   // The need of the device that lacks most, by the plan that needs least.
   int64_t device_needed_bytes = 0;
   LongestSequence longest;  // one sequence a micro-batch, one block a stage

@@ -106,6 +106,12 @@ TEST(BoundaryTensorsTest, KeepingFewTakesLittle) {
     least.push_back(LeastBoundaryTensors(plan, RowGradient::kRead));
   }
   EXPECT_EQ(least, (std::vector<int64_t>{66, 35, 21, 17, 21}));
+  // Each group that writes one again takes one less.
+  plan.saved_every = 2;
+  for (const int groups : {1, 2, 10, 31}) {
+    plan.again_groups = groups;
+    EXPECT_EQ(LeastBoundaryTensors(plan, RowGradient::kRead), 66 - groups);
+  }
 }
 
 TEST(BoundaryTensorsTest, EachPartThatIsSentTakesItsOutputs) {

@@ -120,7 +120,9 @@ std::vector<LayerRange> Cut(const LayerRange& range, int most) {
 // What runs again just before the backward stage.
 std::vector<LayerRange> AgainBefore(const Plan& plan, int stage) {
   const int last = static_cast<int>(plan.backward.size()) - 1;
-  const bool begins_group = (last - stage + 1) % plan.saved_every == 0;
+  const int stages = last - stage + 1;  // from here on
+  const bool begins_group = stages % plan.saved_every == 0 &&
+                            stages / plan.saved_every <= plan.again_groups;
   // The first group, which may be a short one, keeps all.
   if (plan.saved_every == 1 || !begins_group || stage <= 1) return {};
   int longest = 1;
@@ -151,6 +153,18 @@ std::vector<PlanSlot> SlotsOf(const Plan& plan) {
                      .stage = stage++});
   }
   return slots;
+}
+
+InputCounts CountInputs(const Plan& plan) {
+  InputCounts counts;
+  for (int stage = 1; stage < static_cast<int>(plan.backward.size()); ++stage) {
+    ++counts.all;
+    ++counts.saved;
+    if (!AgainBefore(plan, stage).empty()) {
+      counts.saved -= plan.saved_every - 1;
+    }
+  }
+  return counts;
 }
 
 std::vector<int> SavedEveryTried(int asked) {

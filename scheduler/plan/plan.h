@@ -53,6 +53,9 @@ struct Plan {
   // slot.  The group that runs first keeps all of its inputs: at
   // that time they need no more memory than the others' do.  1: all are kept.
   int saved_every = 1;
+  // How many of the groups, counted from the last, do so; those before keep
+  // all.
+  int again_groups = kMaxPlanLayers;
   // Per slot and part of it: how many groups of a full round it runs; rounds of
   // another size are cut as step_plan.h says.  Empty: every slot is one device
   // wide.
@@ -75,6 +78,16 @@ struct PlanSlot {
   int stage = 0;
 };
 
+// Inputs that backward stages after the fused one read, and how many of them
+// are kept from the forward pass.
+struct InputCounts {
+  int all = 0;
+  int saved = 0;
+
+  friend bool operator==(const InputCounts&, const InputCounts&) = default;
+};
+InputCounts CountInputs(const Plan& plan);
+
 // Plan::saved_every of a job that was asked for `asked`; 0, it was not: what is
 // tried where host memory is short, one after the other.
 std::vector<int> SavedEveryTried(int asked);
@@ -94,12 +107,11 @@ Plan BlockByBlock(int decoder_layers);
 //   inference   forward covers 0..layer_count-1 ascending, backward is empty
 //   training    forward as above, backward covers layer_count-1..0 descending
 //   fused       backward as above, forward covers 0..backward[0].first-1
-// all without gap, overlap or empty stage, `saved_every` is at least 1, in a
-// fused plan only more, and `split` is empty or gives every slot at least one
-// part, every part at least 1.
-//  INVALID_ARGUMENT otherwise,
-// naming the stage as the job file's `plan` field does ("plan.backward[1]").
-// A caller that trains also requires that `plan.backward` is not empty.
+// all without gap, overlap or empty stage, `saved_every` is at least 1, and
+// more only in a fused plan, and `split` is empty or gives every slot at least
+// one part, every part at least 1.  INVALID_ARGUMENT otherwise, naming the
+// stage as the job file's `plan` field does ("plan.backward[1]").  A caller
+// that trains also requires that `plan.backward` is not empty.
 absl::Status CheckPlan(const Plan& plan, int layer_count);
 
 // "forward [0,3] [4,7] backward fused [8,8] [4,7] [0,3]"; what runs again is

@@ -186,6 +186,23 @@ TEST(SlotsTest, WhatRunsAgainIsNoLongerThanAForwardStage) {
   EXPECT_EQ(AgainOf(plan), (Again{{{0, 0}, 3}}));
 }
 
+TEST(SlotsTest, EarlierGroupsMayKeepAll) {
+  Plan plan = BlockByBlock(8);
+  plan.saved_every = 2;
+  using Again = std::vector<std::pair<LayerRange, int>>;
+  EXPECT_EQ(AgainOf(plan), (Again{{{4, 4}, 3}, {{2, 2}, 5}, {{0, 0}, 7}}));
+  EXPECT_EQ(CountInputs(plan), (InputCounts{8, 5}));
+  plan.again_groups = 2;
+  EXPECT_EQ(AgainOf(plan), (Again{{{2, 2}, 5}, {{0, 0}, 7}}));
+  EXPECT_EQ(CountInputs(plan), (InputCounts{8, 6}));
+  plan.saved_every = 3;
+  EXPECT_EQ(CountInputs(plan), (InputCounts{8, 4}));
+  plan.again_groups = 1;
+  EXPECT_EQ(CountInputs(plan), (InputCounts{8, 6}));
+  plan.saved_every = 1;
+  EXPECT_EQ(CountInputs(plan), (InputCounts{8, 8}));
+}
+
 TEST(SlotsTest, OneGroupRunsNothingAgain) {
   Plan plan = BlockByBlock(3);
   for (const int every : {1, 3, 4, 100}) {

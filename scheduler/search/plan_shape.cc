@@ -25,6 +25,7 @@ Plan StagesOf(const PlanShape& shape, const ModelCosts& costs) {
   Plan stages;
   stages.fused = true;
   stages.saved_every = shape.saved_every;
+  stages.again_groups = shape.again_groups;
   stages.forward = EqualStages(tail, shape.forward_layers, shape.first_layers);
   stages.backward = EqualStages(tail, shape.backward_layers, shape.last_layers);
   stages.backward.push_back({tail, costs.head()});

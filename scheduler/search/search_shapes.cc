@@ -17,6 +17,7 @@ PlanShape SearchShapes::AllWide() const {
   while (!AllowsWidth(width)) --width;
   PlanShape shape;
   shape.saved_every = options_.saved_every;
+  shape.again_groups = options_.again_groups;
   shape.widths = {width, width, width};
   // Unequal shares need groups to cut at.
   shape.groups = options_.groups > 0        ? options_.groups
@@ -84,6 +85,7 @@ std::vector<PlanShape> SearchShapes::WithSlowShares() const {
   std::vector<PlanShape> shapes;
   PlanShape shape;
   shape.saved_every = options_.saved_every;
+  shape.again_groups = options_.again_groups;
   shape.slow_share = true;
   shape.groups = GroupsToTry().back();
   shape.look_ahead = std::min(2, options_.most_look_ahead);

@@ -44,8 +44,9 @@ struct SearchOptions {
   // wants.
   int groups = 0;
   int most_look_ahead = 3;
-  // Plan::saved_every of every plan.
+  // As Plan's, of every plan.
   int saved_every = 1;
+  int again_groups = kMaxPlanLayers;
   // As StepOptions'.  REQUIRES: `accepts` refuses plans that need more.
   std::optional<int64_t> boundary_tensors = {};
   // Whether whoever is to run the plan can; null: any that fits the devices.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -295,6 +296,48 @@ TEST(DispatcherFeedTest, TheCheckerCountsNothingTwice) {
   ASSERT_NE(redone, schedule.intervals.end());
   redone->lost = true;
   EXPECT_NE(step.Verdict(schedule), "");
+}
+
+// The sums of a part that is given up may be down, of some of its layers.
+TEST(DispatcherFeedTest, SumsThatAreDownAreNotSentAgain) {
+  Step step(3, 1, 4);
+  Plan stages;
+  stages.fused = true;
+  stages.forward = {{0, step.costs.layers - 1}};
+  stages.backward = {{step.costs.layers, step.costs.layers},
+                     {0, step.costs.layers - 1}};
+  step.plan = UniformPlan(stages, {2, 2, 2}, 4, 4);
+  const int64_t makespan_ns = step.Run().MakespanNs();
+  int kept = 0;
+  for (int64_t at = 1; at < 150; ++at) {
+    step.losses = {{static_cast<int>(at % 3), at * makespan_ns / 150}};
+    const Schedule schedule = step.Run();
+    ASSERT_EQ(step.Verdict(schedule), "") << at;
+    std::set<int> given_up;
+    for (const Interval& interval : schedule.intervals) {
+      if (interval.lost && interval.kind == WorkKind::kBackward) {
+        given_up.insert(interval.attempt);
+      }
+    }
+    for (size_t i = 0; i < schedule.intervals.size(); ++i) {
+      const Interval& sums = schedule.intervals[i];
+      if (sums.kind != WorkKind::kGradients || sums.lost ||
+          given_up.count(sums.attempt) == 0) {
+        continue;
+      }
+      ++kept;
+      Schedule damaged = schedule;
+      damaged.intervals[i].bytes /= 2;
+      EXPECT_NE(step.Verdict(damaged), "");
+      damaged = schedule;
+      damaged.intervals[i].lost = true;
+      EXPECT_NE(step.Verdict(damaged), "");
+      damaged = schedule;
+      damaged.intervals[i].start_ns = 0;
+      EXPECT_NE(step.Verdict(damaged), "");
+    }
+  }
+  EXPECT_GT(kept, 0);
 }
 
 TEST(DispatcherFeedTest, RandomLossesNeverStopAStep) {

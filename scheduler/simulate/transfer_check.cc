@@ -112,14 +112,23 @@ TransferCheck::TransferCheck(const Schedule& schedule, const ModelCosts& costs,
     }
   }
   for (const Interval& interval : schedule.intervals) {
-    if (interval.lost) continue;
     const WorkKind kind = interval.kind;
     const bool backward = kind == WorkKind::kBackward ||
                           kind == WorkKind::kHeadBackward ||
                           kind == WorkKind::kFused;
+    if (backward) {
+      const auto [first, added] = first_micro_batch_.try_emplace(
+          interval.attempt, interval.micro_batch);
+      first->second = std::min(first->second, interval.micro_batch);
+    }
+    if (interval.lost && !backward) continue;
     for (int l = interval.layer_begin; l < interval.layer_end; ++l) {
       const Use use{interval.resource.index, l, interval.direction,
                     interval.attempt};
+      if (interval.lost) {
+        Extend(given_up_, use, interval);
+        continue;
+      }
       if (IsCompute(kind)) Extend(compute_, use, interval);
       if (backward) Extend(backward_, use, interval);
       if (kind == WorkKind::kWeights) Extend(weights_, use, interval);
@@ -214,27 +223,42 @@ absl::Status TransferCheck::CheckWeights() const {
   return absl::OkStatus();
 }
 
-absl::Status TransferCheck::CheckGradients() const {
-  std::vector<int64_t> contributions(costs_.layers + 1);
-  std::vector<int64_t> down_ns(costs_.layers + 1);
-  // By attempts that were given up after that.
-  std::vector<int> sent_before(costs_.layers + 1);
+absl::StatusOr<TransferCheck::SentBefore> TransferCheck::FindSentBefore()
+    const {
+  SentBefore sent;
+  sent.contributions.resize(costs_.layers + 1);
+  sent.down_ns.resize(costs_.layers + 1);
   for (const auto& [use, span] : gradients_) {
     if (backward_.contains(use)) continue;
     const int layer = std::get<1>(use);
     const int64_t one = ContributionBytes(costs_, layer, contributions_);
-    if (one == 0) return LayerViolation(layer, "it has no gradients to send");
-    ++sent_before[layer];
-    contributions[layer] += span.bytes / one;
-    down_ns[layer] = std::max(down_ns[layer], span.end_ns);
+    const auto made = given_up_.find(use);
+    if (one == 0 || span.bytes == 0 || span.bytes % one != 0 ||
+        made == given_up_.end() || span.begin_ns < made->second.end_ns) {
+      return LayerViolation(layer, "gradients go down that nobody made");
+    }
+    const int part = first_micro_batch_.at(std::get<3>(use));
+    if (!sent.parts.insert({layer, part}).second) {
+      return LayerViolation(layer, "a part sends its gradients twice");
+    }
+    sent.contributions[layer] += span.bytes / one;
+    sent.down_ns[layer] = std::max(sent.down_ns[layer], span.end_ns);
   }
+  return sent;
+}
+
+absl::Status TransferCheck::CheckGradients() const {
+  ASSIGN_OR_RETURN(SentBefore before, FindSentBefore());
+  std::vector<int64_t> contributions = std::move(before.contributions);
+  std::vector<int64_t> down_ns = std::move(before.down_ns);
   for (const auto& [use, span] : backward_) {
     const auto& [device, layer, direction, attempt] = use;
     const int64_t one = ContributionBytes(costs_, layer, contributions_);
     if (one == 0) continue;
     const auto down = gradients_.find(use);
     const int64_t moved = down == gradients_.end() ? 0 : down->second.bytes;
-    if (moved == 0 && sent_before[layer]-- > 0) continue;
+    const std::pair part = {layer, first_micro_batch_.at(attempt)};
+    if (moved == 0 && before.parts.erase(part) > 0) continue;
     if (moved == 0 || moved % one != 0) {
       return LayerViolation(
           layer, absl::StrCat(moved, " bytes of gradients go down from device ",
@@ -248,10 +272,11 @@ absl::Status TransferCheck::CheckGradients() const {
     contributions[layer] += moved / one;
     down_ns[layer] = std::max(down_ns[layer], down->second.end_ns);
   }
+  if (!before.parts.empty()) {
+    return LayerViolation(before.parts.begin()->first,
+                          "a part sends its gradients twice");
+  }
   for (int layer = 0; layer <= costs_.head(); ++layer) {
-    if (sent_before[layer] > 0) {
-      return LayerViolation(layer, "gradients go down that nobody made");
-    }
     RETURN_IF_ERROR(
         CheckReduction(layer, contributions[layer], down_ns[layer]));
   }
@@ -332,9 +357,9 @@ void TransferCheck::AppendHolds(int device, Changes& changes) const {
     hold(span.begin_ns, compute_.at(use).end_ns, span.bytes);
   }
   for (const auto& [use, span] : gradients_) {
-    const bool kept = backward_.contains(use);
-    if (std::get<0>(use) != device || !kept) continue;
-    hold(backward_.at(use).begin_ns, span.end_ns,
+    if (std::get<0>(use) != device) continue;
+    const Spans& made = backward_.contains(use) ? backward_ : given_up_;
+    hold(made.at(use).begin_ns, span.end_ns,
          SumBytes(costs_, std::get<1>(use)));
   }
   for (const Interval& interval : schedule_.intervals) {

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -78,6 +79,13 @@ class TransferCheck {
   // Run of the part, micro-batch, layer.
   using Pass = std::tuple<int, int, int>;
 
+  // Layers and parts, by their first micro-batches, whose sums a run sent that
+  // was given up, and sums that are thereby complete.
+  struct SentBefore {
+    std::set<std::pair<int, int>> parts;
+    std::vector<int64_t> contributions, down_ns;  // per layer
+  };
+  absl::StatusOr<SentBefore> FindSentBefore() const;
   static void Extend(Spans& spans, const Use& use, const Interval& interval);
   void AppendActivations(const Interval& compute, Changes& changes) const;
   absl::Status CheckHostRate() const;
@@ -91,10 +99,12 @@ class TransferCheck {
   Spans compute_;    // every use of a layer
   Spans weights_;    // its upload for it
   Spans backward_;   // its backward, fused included
+  Spans given_up_;   // the same, of runs that were given up
   Spans gradients_;  // their way down
   // What a fused part's forward keeps, until its backward ends.
   std::map<Pass, int64_t> kept_until_ns_;
   std::map<int, Span> reduce_;
+  std::map<int, int> first_micro_batch_;  // of each run of a part
 };
 
 }  // namespace roundhouse

@@ -23,12 +23,13 @@ std::string FrozenText(const HostNeed& need) {
 // What more could be left out of the activations.
 std::string KeptText(const ResolvedSpec& spec, const Plan& plan) {
   if (spec.spec().saved_inputs == 1) {
-    return ", of which saved_inputs: auto keeps fewer";
+    return "; saved_inputs: auto takes less";
   }
-  return plan.saved_every == 1
+  const InputCounts inputs = CountInputs(plan);
+  return inputs.saved == inputs.all
              ? ""
-             : absl::StrCat(" with the inputs of every ", plan.saved_every,
-                            " stages saved");
+             : absl::StrCat(" with ", inputs.saved, " of ", inputs.all,
+                            " stages' inputs saved");
 }
 
 }  // namespace
@@ -98,7 +99,9 @@ absl::Status JobFit::CheckMemory(const ResolvedSpec& spec,
   needs->host_buffer_bytes = static_cast<int64_t>(need.buffer_bytes);
   needs->host_wanted_buffer_bytes =
       static_cast<int64_t>(need.wanted_buffer_bytes);
-  needs->saved_every = plan.saved_every;
+  const InputCounts inputs = CountInputs(plan);
+  needs->backward_inputs = inputs.all;
+  needs->saved_inputs = inputs.saved;
   needs->host_table_bytes = static_cast<int64_t>(need.table_bytes);
   needs->host_limit_bytes = static_cast<int64_t>(room_.host_bytes);
   needs->device_slot_bytes =

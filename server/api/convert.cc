@@ -322,7 +322,8 @@ v1::JobNeeds ToProto(const JobNeeds& needs) {
   out.set_host_state_bytes(needs.host_state_bytes);
   out.set_host_buffer_bytes(needs.host_buffer_bytes);
   out.set_host_wanted_buffer_bytes(needs.host_wanted_buffer_bytes);
-  out.set_saved_every(needs.saved_every);
+  out.set_backward_inputs(needs.backward_inputs);
+  out.set_saved_inputs(needs.saved_inputs);
   out.set_host_table_bytes(needs.host_table_bytes);
   out.set_host_limit_bytes(needs.host_limit_bytes);
   out.set_device_slot_bytes(needs.device_slot_bytes);

@@ -52,7 +52,8 @@ struct JobNeeds {
   int64_t host_wanted_buffer_bytes = 0;
   int64_t host_table_bytes = 0;
   int64_t host_limit_bytes = 0;
-  int saved_every = 1;
+  int backward_inputs = 0;
+  int saved_inputs = 0;  // of them
   int64_t device_slot_bytes = 0;
   int64_t device_limit_bytes = 0;
   int64_t checkpoint_bytes = 0;

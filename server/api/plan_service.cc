@@ -108,7 +108,8 @@ void PutForecast(const StepForecast& forecast, v1::PlanTrainingResponse* out) {
   Put(forecast.host, out->mutable_host());
   out->mutable_host()->set_wanted_boundary_bytes(
       forecast.wanted_boundary_bytes);
-  out->set_saved_every(forecast.saved_every);
+  out->set_backward_inputs(forecast.inputs.all);
+  out->set_saved_inputs(forecast.inputs.saved);
   out->set_longest_sequence(forecast.longest.tokens);
   out->set_longest_sequence_limit(ToProto(forecast.longest.limit));
   if (forecast.devices.empty()) return;

@@ -163,8 +163,10 @@ bool Engine::QueueIfRoom(const std::string& id) {
   const bool waits = job.ok() && job->state == JobState::kPaused &&
                      job->reason == JobReason::kStorageFull &&
                      running_.Find(id) == nullptr;
-  const bool queued = job.ok() && job->state == JobState::kQueued;
-  if (transitions_.Waits(id) || queued ||
+  // Its load may find no room once more.
+  const bool starts = job.ok() && (job->state == JobState::kQueued ||
+                                   job->state == JobState::kLoading);
+  if (transitions_.Waits(id) || starts ||
       (waits && !queue_.IsDue(id, world_.loop.clock().WallTime()))) {
     return true;  // how often it was tried is needed where there is no room
   }

@@ -65,7 +65,7 @@ struct HostRoom {
 
 // The plan of a job that has measured nothing yet.  Of the inputs of its
 // backward stages it keeps as many as there is room for, where the spec leaves
-// that open; where none of that fits, it is the plan that needs least.  A slot
+// that open; where nothing fits, it is the plan that needs least.  A slot
 // may be too large for a device (PlanLimits::CheckSlots).  RESOURCE_EXHAUSTED
 // names the layer that fits no device; INVALID_ARGUMENT a wrong `plan` field.
 absl::StatusOr<Plan> InitialPlan(const ResolvedSpec& spec,

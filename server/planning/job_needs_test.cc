@@ -158,6 +158,7 @@ TEST(JobNeedsTest, WithLessRoomFewerInputsAreKept) {
   EXPECT_EQ(plan_of("", least_of_all).first, all);
   const auto [fewer, need] = plan_of("", least_of_all - 1);
   EXPECT_EQ(fewer.saved_every, 2);
+  EXPECT_EQ(fewer.again_groups, 1);
   EXPECT_LT(need, least_of_all);
   // What runs again is as wide as the first time.
   const std::vector<PlanSlot> slots = SlotsOf(fewer);
@@ -167,7 +168,8 @@ TEST(JobNeedsTest, WithLessRoomFewerInputsAreKept) {
   }
   const auto [fewest, fewest_need] = plan_of("", 0);
   EXPECT_GT(fewest.saved_every, 1);
-  EXPECT_LE(fewest_need, need);
+  EXPECT_GT(fewest.again_groups, 1);
+  EXPECT_LT(fewest_need, need);
   EXPECT_EQ(plan_of("saved_inputs: every 5", kHostBytes).first.saved_every, 5);
 }
 

@@ -81,6 +81,7 @@ absl::StatusOr<std::unique_ptr<RoundBuffers>> RoundBuffers::Create(
 absl::StatusOr<std::unique_ptr<RoundBuffers>> RoundBuffers::WithPlan(
     HostArena& arena, const Plan& plan, const RoundBuffers& before,
     uint64_t bytes) {
+  ROUNDHOUSE_CHECK(WordKinds(plan) == WordKinds(before.options().plan));
   auto buffers =
       std::unique_ptr<RoundBuffers>(new RoundBuffers(before.options()));
   buffers->options_.plan = plan;

@@ -99,15 +99,14 @@ struct ExplicitPlan {
   bool operator==(const ExplicitPlan&) const = default;
 };
 
-// kAsync: a step reads the weights that the update before the last one left, so
-// that updates run under the next step.
-// Of how many backward stages one's input is kept (Plan::saved_every): 0 for
-// "auto", which leaves it to the planner, 1 for "all", N for "every N". Nothing
-// for other texts.
+// Plan::saved_every: 0 for "auto", which leaves it to the planner, 1 for "all",
+// N for "every N".  Nothing for other texts.
 std::optional<int> FindSavedInputs(const std::string& text);
 std::string SavedInputsText(int every);
 inline constexpr char kSavedInputsWords[] = "auto, all, every 2 to every 64";
 
+// kAsync: a step reads the weights that the update before the last one left, so
+// that updates run under the next step.
 enum class OptimizerMode { kSync, kAsync };
 
 // kBitwise: gradient sums leave the devices in fp32, and the same resolved spec

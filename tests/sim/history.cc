@@ -304,7 +304,8 @@ void History::Restart() {
   const bool warnings_lost = disk_.full() && StoreMayLag();
   for (auto& [id, job] : jobs_) {
     job.updates.clear();
-    for (int64_t i = 0; warnings_lost && i <= job.plan.steps; ++i) {
+    const auto steps = static_cast<int64_t>(job.last_step);
+    for (int64_t i = 0; warnings_lost && i <= steps; ++i) {
       job.unsampled.insert(i);
     }
   }
