@@ -98,18 +98,6 @@ std::string LongestText(const v1::PlanTrainingResponse& plan) {
   return text;
 }
 
-// Without what runs again, which other rows tell of: it comes between backward
-// stages.
-std::string WithoutAgain(std::string plan) {
-  const std::string again = " again ", backward = " backward ";
-  for (size_t at; (at = plan.find(again)) != plan.npos;) {
-    const size_t next = plan.find(backward, at);
-    if (next == plan.npos) break;
-    plan.erase(at, next + backward.size() - 1 - at);
-  }
-  return plan;
-}
-
 // Equal stages in a row as one: "[0,60] in 61 x1" for 61 of one layer each.
 // What is no plan is left as it is.
 std::string ShortPlan(const std::string& plan) {
@@ -126,8 +114,7 @@ std::string ShortPlan(const std::string& plan) {
     absl::StrAppend(&text, " ", run.width);
     run = Run();
   };
-  const std::vector<std::string> words =
-      absl::StrSplit(WithoutAgain(plan), ' ');
+  const std::vector<std::string> words = absl::StrSplit(plan, ' ');
   for (size_t i = 0; i < words.size(); ++i) {
     Run stage;
     if (std::sscanf(words[i].c_str(), "[%d,%d]", &stage.first, &stage.last) !=

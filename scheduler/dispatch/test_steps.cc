@@ -47,8 +47,8 @@ Plan RandomPlan(std::mt19937_64& random, int layers) {
     std::reverse(plan.backward.begin(), plan.backward.end());
   }
   plan.backward.insert(plan.backward.begin(), {fused_first, layers - 1});
-  if (random() % 2 == 0) plan.saved_every = 2 + static_cast<int>(random() % 3);
-  if (random() % 4 == 0) plan.again_groups = 1;
+  if (random() % 2 == 0) plan.saving.every = 2 + static_cast<int>(random() % 3);
+  if (random() % 4 == 0) plan.saving.groups = 1;
   return plan;
 }
 

@@ -20,7 +20,7 @@ int64_t BlockByBlockTensors(const TrainingSetup& setup) {
   Plan plan = BlockByBlock(static_cast<int>(setup.shape.layer_count));
   int64_t least = std::numeric_limits<int64_t>::max();
   for (const int every : SavedEveryTried(setup.saved_every)) {
-    plan.saved_every = every;
+    plan.saving.every = every;
     least = std::min(
         least, BoundaryTensors(plan, RowGradientOf(setup), kLeastSlotsAhead));
   }

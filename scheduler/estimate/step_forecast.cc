@@ -173,16 +173,15 @@ class Forecaster {
   // fewer inputs where there are none; without any, it takes plans that need
   // about the least.
   absl::StatusOr<SearchResult> Search() const {
-    const int64_t limit = question_.host_memory_bytes;
-    std::pair<int64_t, int> least = {kNever, 0};  // bytes, saved_every
-    std::vector<int> tried = SavedEveryTried(setup_.saved_every);
-    if (limit == 0) tried.resize(1);
+    const int64_t limit = HostLimit();
+    const int asked = setup_.saved_every;
+    std::pair<int64_t, int> least = {kNever, 0};  // bytes, Saving::every
     // Where no plan fits nothing is simulated: such a search is short.
-    for (const int every : tried) {
+    for (const int every : SavedEveryTried(asked)) {
       int64_t bytes = kNever;
-      auto found = SearchKeeping(every, kMaxPlanLayers, limit, &bytes);
-      if (found.ok() && setup_.saved_every == 0 && every > 1) {
-        return WithFewerAgain(*std::move(found), limit);
+      auto found = SearchWith({every}, limit, bytes);
+      if (found.ok() && asked == 0 && every > 1) {
+        return WithFewestGroups(*std::move(found));
       }
       if (!absl::IsResourceExhausted(found.status()) || bytes == kNever) {
         return found;
@@ -191,56 +190,53 @@ class Forecaster {
     }
     const auto about =
         std::llround(kAboutTheLeast * static_cast<double>(least.first));
-    return SearchKeeping(least.second, kMaxPlanLayers, about, nullptr);
+    int64_t bytes = kNever;
+    return SearchWith({least.second}, about, bytes);
   }
 
   // With only as many groups that run again as there must be.
-  SearchResult WithFewerAgain(SearchResult found, int64_t limit) const {
+  SearchResult WithFewestGroups(SearchResult found) const {
     PlanShape shape = found.shape;
-    for (shape.again_groups = 1;; ++shape.again_groups) {
-      const StepPlan plan =
-          ShapePlan(shape, costs_, machine_, RoundMicroBatches());
-      if (HostMemoryOf(plan).total() <= limit) break;
-    }
+    shape.saving.groups = FewestGroups([&](int groups) {
+      shape.saving.groups = groups;
+      return HostMemoryOf(
+                 ShapePlan(shape, costs_, machine_, RoundMicroBatches()))
+                 .total() <= HostLimit();
+    });
     int64_t bytes = kNever;
-    auto fewer =
-        SearchKeeping(shape.saved_every, shape.again_groups, limit, &bytes);
+    auto fewer = SearchWith(shape.saving, HostLimit(), bytes);
     return fewer.ok() && fewer->step_ns < found.step_ns ? *std::move(fewer)
                                                         : std::move(found);
   }
 
   // A step of one round is searched as consecutive steps, or the wait for
-  // updates would not be seen.  `least`, where there is any: of the plans that
-  // fit the devices, the bytes that one needs at least; the plan that is found
-  // may send slots less far ahead.
-  absl::StatusOr<SearchResult> SearchKeeping(int every, int again_groups,
-                                             int64_t limit,
-                                             int64_t* least) const {
+  // updates would not be seen.  Lowers `least` to what one of the plans that
+  // fit the devices needs.
+  absl::StatusOr<SearchResult> SearchWith(const Saving& saving, int64_t limit,
+                                          int64_t& least) const {
     SearchOptions options;
-    options.saved_every = every;
-    options.again_groups = again_groups;
+    options.saving = saving;
     options.contributions = ContributionsOf(setup_);
     options.fused = FusedSlots::kByLayer;
     if (OneRound()) options.updates = StepUpdates();
-    if (limit > 0) {
-      if (least != nullptr) {
-        options.boundary_tensors =
-            std::max(TensorRoom(LeastBlocks(setup_, machine_.device_count())),
-                     int64_t{1});
-      }
-      options.accepts = [&](const StepPlan& plan) {
-        const int64_t total = HostMemoryOf(plan).total();
-        if (least != nullptr) *least = std::min(*least, total);
-        return total <= limit;
-      };
-    }
+    options.boundary_tensors = std::max(
+        TensorRoom(limit, LeastBlocks(setup_, machine_.device_count())),
+        int64_t{1});
+    options.accepts = [&](const StepPlan& plan) {
+      const int64_t total = HostMemoryOf(plan).total();
+      least = std::min(least, total);
+      return total <= limit;
+    };
     return SearchStepPlan(costs_, machine_, RoundMicroBatches(), options);
   }
 
-  // For how many tensors between stages there is room beside all else.
-  int64_t TensorRoom(const ContributionBlocks& blocks) const {
+  int64_t HostLimit() const {
     const int64_t limit = question_.host_memory_bytes;
-    if (limit == 0) return std::numeric_limits<int64_t>::max();
+    return limit == 0 ? kNever : limit;
+  }
+
+  // For how many tensors between stages there is room beside all else.
+  int64_t TensorRoom(int64_t limit, const ContributionBlocks& blocks) const {
     const int64_t rest =
         HostBytesOf(setup_, 0, RoundMicroBatches(), blocks, Rounds()).total();
     return (limit - rest) / (RoundMicroBatches() * BoundaryBytes(setup_));
@@ -253,7 +249,7 @@ class Forecaster {
   }
 
   int64_t TensorsOf(const Plan& plan) const {
-    return FittingTensors(TensorRoom(BlocksOfPlan(plan)), plan,
+    return FittingTensors(TensorRoom(HostLimit(), BlocksOfPlan(plan)), plan,
                           RowGradientOf(setup_),
                           MostSlotsAhead(machine_.device_count()));
   }
@@ -267,7 +263,7 @@ class Forecaster {
   // What the plan lacks that needs least: block by block at the greatest width.
   void CountMissing() {
     PlanShape shape;
-    shape.saved_every = SavedEveryTried(setup_.saved_every).front();
+    shape.saving.every = SavedEveryTried(setup_.saved_every).front();
     const int width = std::min(machine_.device_count(), RoundMicroBatches());
     shape.widths = {width, width, width};
     // Unequal shares need groups to cut at.

@@ -41,7 +41,7 @@ struct TrainingSetup {
   int64_t micro_batch_sequences = 1;  // b
   // Recompute layer by layer inside a stage, not the stage at once.
   bool layer_recompute = false;
-  // Plan::saved_every; 0: the most inputs that host memory has room for.
+  // Saving::every; 0: the most inputs that host memory has room for.
   int saved_every = 0;
   // For kFull only; sums of adapters are fp32.
   Contributions contributions = Contributions::kFp32;

@@ -77,7 +77,7 @@ TEST(BoundaryTensorsTest, LeastIsWhatIsSavedAndOneSlotsOutput) {
 
 TEST(BoundaryTensorsTest, WhatIsNotKeptIsWrittenAgain) {
   Plan plan = BlockByBlock(4);
-  plan.saved_every = 2;
+  plan.saving.every = 2;
   const BoundaryMap map = MapOf(plan, RoundKind::kTrain, RowGradient::kRead);
   // Inputs of layers 0 to 4, gradients of layers 4 to 2, layer 1's input once
   // more, gradients of layers 1 and 0.  Layers 3 and 2 are the first group.
@@ -102,14 +102,14 @@ TEST(BoundaryTensorsTest, KeepingFewTakesLittle) {
   Plan plan = BlockByBlock(64);
   std::vector<int64_t> least;
   for (const int every : {1, 2, 4, 8, 16}) {
-    plan.saved_every = every;
+    plan.saving.every = every;
     least.push_back(LeastBoundaryTensors(plan, RowGradient::kRead));
   }
   EXPECT_EQ(least, (std::vector<int64_t>{66, 35, 21, 17, 21}));
   // Each group that writes one again takes one less.
-  plan.saved_every = 2;
+  plan.saving.every = 2;
   for (const int groups : {1, 2, 10, 31}) {
-    plan.again_groups = groups;
+    plan.saving.groups = groups;
     EXPECT_EQ(LeastBoundaryTensors(plan, RowGradient::kRead), 66 - groups);
   }
 }

@@ -119,17 +119,17 @@ std::vector<LayerRange> Cut(const LayerRange& range, int most) {
 
 // What runs again just before the backward stage.
 std::vector<LayerRange> AgainBefore(const Plan& plan, int stage) {
-  const int last = static_cast<int>(plan.backward.size()) - 1;
-  const int stages = last - stage + 1;  // from here on
-  const bool begins_group = stages % plan.saved_every == 0 &&
-                            stages / plan.saved_every <= plan.again_groups;
+  const int every = plan.saving.every;
+  const int stages = static_cast<int>(plan.backward.size()) - stage;
+  const bool begins_group =
+      stages % every == 0 && stages / every <= plan.saving.groups;
   // The first group, which may be a short one, keeps all.
-  if (plan.saved_every == 1 || !begins_group || stage <= 1) return {};
+  if (every == 1 || !begins_group || stage <= 1) return {};
   int longest = 1;
   for (const LayerRange& forward : plan.forward) {
     longest = std::max(longest, forward.layer_count());
   }
-  const LayerRange& lowest = plan.backward[stage + plan.saved_every - 1];
+  const LayerRange& lowest = plan.backward[stage + every - 1];
   return Cut({lowest.first, plan.backward[stage].first - 1}, longest);
 }
 
@@ -161,7 +161,7 @@ InputCounts CountInputs(const Plan& plan) {
     ++counts.all;
     ++counts.saved;
     if (!AgainBefore(plan, stage).empty()) {
-      counts.saved -= plan.saved_every - 1;
+      counts.saved -= plan.saving.every - 1;
     }
   }
   return counts;
@@ -169,30 +169,26 @@ InputCounts CountInputs(const Plan& plan) {
 
 std::vector<int> SavedEveryTried(int asked) {
   if (asked > 0) return {asked};
-  // Each takes about two thirds of the one before, down to where little is left
-  // to save.
+  // With more, a group's own inputs are soon as many as those that are kept.
   return {1, 2, 3, 4, 6, 8, 12};
 }
 
-int Plan::slot_count() const {
-  if (saved_every > 1) return static_cast<int>(SlotsOf(*this).size());
-  return static_cast<int>(forward.size() + backward.size());
+int FewestGroups(const std::function<bool(int groups)>& fits) {
+  int groups = 1;
+  while (groups < kMaxPlanLayers && !fits(groups)) ++groups;
+  return groups;
 }
 
-int BackwardSlot(const Plan& plan, int stage) {
-  int slot = static_cast<int>(plan.forward.size()) + stage;
-  for (int before = 0; before <= stage; ++before) {
-    slot += static_cast<int>(AgainBefore(plan, before).size());
-  }
-  return slot;
-}
+int Plan::slot_count() const { return static_cast<int>(SlotsOf(*this).size()); }
 
 int BackwardSlotWith(const Plan& plan, int layer) {
-  const auto stage = std::find_if(
-      plan.backward.begin(), plan.backward.end(),
-      [layer](const LayerRange& range) { return range.Contains(layer); });
-  ROUNDHOUSE_CHECK(stage != plan.backward.end()) << "layer " << layer;
-  return BackwardSlot(plan, static_cast<int>(stage - plan.backward.begin()));
+  const std::vector<PlanSlot> slots = SlotsOf(plan);
+  const auto slot =
+      std::find_if(slots.begin(), slots.end(), [layer](const PlanSlot& one) {
+        return one.kind != SlotKind::kForward && one.layers.Contains(layer);
+      });
+  ROUNDHOUSE_CHECK(slot != slots.end()) << "layer " << layer;
+  return static_cast<int>(slot - slots.begin());
 }
 
 absl::Status CheckPlan(const Plan& plan, int layer_count) {
@@ -210,9 +206,10 @@ absl::Status CheckPlan(const Plan& plan, int layer_count) {
   }
   const int forward_end = plan.fused ? plan.backward[0].first : layer_count;
   RETURN_IF_ERROR(CheckForward(plan.forward, forward_end, layer_count));
-  if (plan.saved_every < 1 || (plan.saved_every > 1 && !plan.fused)) {
+  const int every = plan.saving.every;
+  if (every < 1 || (every > 1 && !plan.fused)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("plan.saved_every is ", plan.saved_every,
+        absl::StrCat("plan.saving.every is ", every,
                      ": at least 1, and 1 without a fused stage"));
   }
   return CheckSplit(plan);
@@ -229,19 +226,17 @@ Plan BlockByBlock(int decoder_layers) {
 
 std::string ToString(const Plan& plan) {
   std::string text = "forward";
+  std::string again;
   size_t index = 0;
-  bool again = false;
   for (const PlanSlot& slot : SlotsOf(plan)) {
-    if (slot.again && !again) absl::StrAppend(&text, " again");
-    const bool first = slot.kind != SlotKind::kForward && slot.stage == 0;
-    if (first || (again && !slot.again)) absl::StrAppend(&text, " backward");
-    if (slot.kind == SlotKind::kFused) absl::StrAppend(&text, " fused");
-    again = slot.again;
-    absl::StrAppend(&text, " ", RangeText(slot.layers),
+    if (slot.kind != SlotKind::kForward && slot.stage == 0) {
+      absl::StrAppend(&text, " backward", plan.fused ? " fused" : "");
+    }
+    absl::StrAppend(slot.again ? &again : &text, " ", RangeText(slot.layers),
                     SplitText(plan, index++));
   }
   if (plan.backward.empty()) absl::StrAppend(&text, " backward");
-  return text;
+  return again.empty() ? text : absl::StrCat(text, " again", again);
 }
 
 }  // namespace roundhouse

@@ -9,12 +9,13 @@
 // A *slot* is one stage in one direction; a plan's slots are numbered in the
 // order in which they run.  Backward stages read the inputs that forward slots
 // left in host memory.  Where that has no room for all of them, only some are
-// kept, and forward slots write the others again (Plan::saved_every).
+// kept, and forward slots write the others again (Saving).
 //
 // Pure values and functions; thread-compatible.
 #ifndef ROUNDHOUSE_SCHEDULER_PLAN_PLAN_H_
 #define ROUNDHOUSE_SCHEDULER_PLAN_PLAN_H_
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -40,6 +41,18 @@ struct LayerRange {
   friend bool operator==(const LayerRange&, const LayerRange&) = default;
 };
 
+// Which inputs of the backward stages after the fused one are kept from the
+// forward pass.  `every` stages form a group, counted from the last one.  A
+// group keeps only the input that it needs last; forward slots write its other
+// inputs again before its first backward slot.  The group that runs first keeps
+// all of its inputs: at that time they need no more memory than others' do.
+struct Saving {
+  int every = 1;                // 1: all are kept
+  int groups = kMaxPlanLayers;  // counted from the last; those before keep all
+
+  friend bool operator==(const Saving&, const Saving&) = default;
+};
+
 struct Plan {
   // In the order in which they run.  Empty when the fused stage is everything.
   std::vector<LayerRange> forward;
@@ -47,15 +60,7 @@ struct Plan {
   std::vector<LayerRange> backward;
   // backward[0] is the fused stage.
   bool fused = false;
-  // So many backward stages after the fused one, counted from the last, form a
-  // group.  A group keeps only the input that it needs last from the forward
-  // pass; forward slots write its other inputs again before its first backward
-  // slot.  The group that runs first keeps all of its inputs: at
-  // that time they need no more memory than the others' do.  1: all are kept.
-  int saved_every = 1;
-  // How many of the groups, counted from the last, do so; those before keep
-  // all.
-  int again_groups = kMaxPlanLayers;
+  Saving saving;
   // Per slot and part of it: how many groups of a full round it runs; rounds of
   // another size are cut as step_plan.h says.  Empty: every slot is one device
   // wide.
@@ -88,14 +93,14 @@ struct InputCounts {
 };
 InputCounts CountInputs(const Plan& plan);
 
-// Plan::saved_every of a job that was asked for `asked`; 0, it was not: what is
+// Saving::every of a job that was asked for `asked`; 0, it was not: what is
 // tried where host memory is short, one after the other.
 std::vector<int> SavedEveryTried(int asked);
+// The fewest groups with which `fits`, which holds of kMaxPlanLayers.
+int FewestGroups(const std::function<bool(int groups)>& fits);
 
 // In the order in which they run.  REQUIRES: the plan's stages are in order.
 std::vector<PlanSlot> SlotsOf(const Plan& plan);
-// The slot of the backward stage.
-int BackwardSlot(const Plan& plan, int stage);
 // The backward slot that has the layer.  REQUIRES: there is one (checked).
 int BackwardSlotWith(const Plan& plan, int layer);
 
@@ -107,16 +112,16 @@ Plan BlockByBlock(int decoder_layers);
 //   inference   forward covers 0..layer_count-1 ascending, backward is empty
 //   training    forward as above, backward covers layer_count-1..0 descending
 //   fused       backward as above, forward covers 0..backward[0].first-1
-// all without gap, overlap or empty stage, `saved_every` is at least 1, and
-// more only in a fused plan, and `split` is empty or gives every slot at least
-// one part, every part at least 1.  INVALID_ARGUMENT otherwise, naming the
-// stage as the job file's `plan` field does ("plan.backward[1]").  A caller
+// all without gap, overlap or empty stage, `saving.every` is at least 1,
+// and more only in a fused plan, and `split` is empty or gives every slot at
+// least one part, every part at least 1.  INVALID_ARGUMENT otherwise, naming
+// the stage as the job file's `plan` field does ("plan.backward[1]").  A caller
 // that trains also requires that `plan.backward` is not empty.
 absl::Status CheckPlan(const Plan& plan, int layer_count);
 
-// "forward [0,3] [4,7] backward fused [8,8] [4,7] [0,3]"; what runs again is
-// after "again".  A slot that is split has its width behind it, "x4", or where
-// parts differ what they are, "3+5".
+// "forward [0,3] [4,7] backward fused [8,8] [4,7] [0,3]"; at the end what runs
+// again, "again [0,0]".  A slot that is split has its width behind it, "x4", or
+// where parts differ what they are, "3+5".
 std::string ToString(const Plan& plan);
 
 }  // namespace roundhouse

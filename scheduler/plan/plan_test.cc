@@ -153,27 +153,25 @@ std::vector<std::pair<LayerRange, int>> AgainOf(const Plan& plan) {
 TEST(SlotsTest, AreInTheOrderInWhichTheyRun) {
   Plan plan = BlockByBlock(5);
   EXPECT_EQ(plan.slot_count(), 11);
-  plan.saved_every = 2;
+  plan.saving.every = 2;
   // The group of layer 4 alone keeps its input.
   EXPECT_EQ(ToString(plan),
             "forward [0,0] [1,1] [2,2] [3,3] [4,4] backward fused [5,5] [4,4] "
-            "again [2,2] backward [3,3] [2,2] again [0,0] backward [1,1] "
-            "[0,0]");
+            "[3,3] [2,2] [1,1] [0,0] again [2,2] [0,0]");
   EXPECT_EQ(plan.slot_count(), 13);
   const std::vector<PlanSlot> slots = SlotsOf(plan);
   for (int stage = 0; stage < 6; ++stage) {
-    const int slot = BackwardSlot(plan, stage);
+    const int slot = BackwardSlotWith(plan, plan.backward[stage].first);
     EXPECT_EQ(slots[slot].layers, plan.backward[stage]);
     EXPECT_EQ(slots[slot].stage, stage);
     EXPECT_EQ(slots[slot].kind,
               stage == 0 ? SlotKind::kFused : SlotKind::kBackward);
-    EXPECT_EQ(BackwardSlotWith(plan, plan.backward[stage].first), slot);
   }
 }
 
 TEST(SlotsTest, WhatRunsAgainIsNoLongerThanAForwardStage) {
   Plan plan = BlockByBlock(8);
-  plan.saved_every = 4;
+  plan.saving.every = 4;
   using Again = std::vector<std::pair<LayerRange, int>>;
   EXPECT_EQ(AgainOf(plan), (Again{{{0, 0}, 5}, {{1, 1}, 5}, {{2, 2}, 5}}));
   plan.forward = {{0, 1}, {2, 3}, {4, 5}, {6, 7}};
@@ -182,39 +180,39 @@ TEST(SlotsTest, WhatRunsAgainIsNoLongerThanAForwardStage) {
   EXPECT_EQ(AgainOf(plan), (Again{{{0, 2}, 5}}));
   // Groups are of stages, of however many layers.
   plan.backward = {{8, 8}, {6, 7}, {3, 5}, {1, 2}, {0, 0}};
-  plan.saved_every = 2;
+  plan.saving.every = 2;
   EXPECT_EQ(AgainOf(plan), (Again{{{0, 0}, 3}}));
 }
 
 TEST(SlotsTest, EarlierGroupsMayKeepAll) {
   Plan plan = BlockByBlock(8);
-  plan.saved_every = 2;
+  plan.saving.every = 2;
   using Again = std::vector<std::pair<LayerRange, int>>;
   EXPECT_EQ(AgainOf(plan), (Again{{{4, 4}, 3}, {{2, 2}, 5}, {{0, 0}, 7}}));
   EXPECT_EQ(CountInputs(plan), (InputCounts{8, 5}));
-  plan.again_groups = 2;
+  plan.saving.groups = 2;
   EXPECT_EQ(AgainOf(plan), (Again{{{2, 2}, 5}, {{0, 0}, 7}}));
   EXPECT_EQ(CountInputs(plan), (InputCounts{8, 6}));
-  plan.saved_every = 3;
+  plan.saving.every = 3;
   EXPECT_EQ(CountInputs(plan), (InputCounts{8, 4}));
-  plan.again_groups = 1;
+  plan.saving.groups = 1;
   EXPECT_EQ(CountInputs(plan), (InputCounts{8, 6}));
-  plan.saved_every = 1;
+  plan.saving.every = 1;
   EXPECT_EQ(CountInputs(plan), (InputCounts{8, 8}));
 }
 
 TEST(SlotsTest, OneGroupRunsNothingAgain) {
   Plan plan = BlockByBlock(3);
   for (const int every : {1, 3, 4, 100}) {
-    plan.saved_every = every;
+    plan.saving.every = every;
     EXPECT_TRUE(AgainOf(plan).empty()) << every;
     EXPECT_TRUE(CheckPlan(plan, 4).ok());
   }
-  plan.saved_every = 0;
-  ExpectBad(plan, 4, "plan.saved_every is 0");
+  plan.saving.every = 0;
+  ExpectBad(plan, 4, "plan.saving.every is 0");
   Plan training = TrainingPlan();
-  training.saved_every = 2;
-  ExpectBad(training, 7, "plan.saved_every is 2");
+  training.saving.every = 2;
+  ExpectBad(training, 7, "plan.saving.every is 2");
 }
 
 TEST(PlanTest, LayerRangeCountsBothEnds) {

@@ -6,10 +6,12 @@
 #include <cstdint>
 #include <functional>
 #include <iterator>
+#include <map>
 #include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/log.h"
 #include "base/status.h"
 
@@ -420,17 +422,19 @@ std::vector<Part> PartsOf(const StepPlan& plan, int micro_batches) {
 }
 
 std::string ToString(const StepPlan& plan) {
-  std::string text;
-  std::string kind;
+  std::map<std::string, std::string> texts;  // by what the slots do
   size_t index = 0;
   for (const PlanSlot& slot : SlotsOf(plan.stages)) {
-    const std::string now = slot.again ? "again" : SlotKindName(slot.kind);
-    if (now != kind) absl::StrAppend(&text, text.empty() ? "" : " ", now);
-    kind = now;
-    absl::StrAppend(&text, " [", slot.layers.first, ",", slot.layers.last,
-                    "] x", plan.shares[index++].size());
+    absl::StrAppend(&texts[slot.again ? "again" : SlotKindName(slot.kind)],
+                    " [", slot.layers.first, ",", slot.layers.last, "] x",
+                    plan.shares[index++].size());
   }
-  return text;
+  std::vector<std::string> found;
+  for (const char* what : {"forward", "fused", "backward", "again"}) {
+    const auto text = texts.find(what);
+    if (text != texts.end()) found.push_back(what + text->second);
+  }
+  return absl::StrJoin(found, " ");
 }
 
 }  // namespace roundhouse

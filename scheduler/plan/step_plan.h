@@ -146,8 +146,8 @@ std::vector<size_t> SendOrder(const std::vector<IndexRange>& shares);
 // REQUIRES: CheckStepPlan is OK (whatever the number of devices).
 std::vector<Part> PartsOf(const StepPlan& plan, int micro_batches);
 
-// "forward [0,3] x8 ... fused [28,28] x8 backward [24,27] x4"; before what runs
-// again "again".
+// "forward [0,3] x8 ... fused [28,28] x8 backward [24,27] x4"; at the end what
+// runs again, "again [0,2] x8".
 std::string ToString(const StepPlan& plan);
 
 }  // namespace roundhouse

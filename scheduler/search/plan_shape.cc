@@ -24,8 +24,7 @@ Plan StagesOf(const PlanShape& shape, const ModelCosts& costs) {
   const int tail = costs.layers - shape.fused_layers;
   Plan stages;
   stages.fused = true;
-  stages.saved_every = shape.saved_every;
-  stages.again_groups = shape.again_groups;
+  stages.saving = shape.saving;
   stages.forward = EqualStages(tail, shape.forward_layers, shape.first_layers);
   stages.backward = EqualStages(tail, shape.backward_layers, shape.last_layers);
   stages.backward.push_back({tail, costs.head()});

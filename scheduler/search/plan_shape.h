@@ -23,8 +23,7 @@ struct PlanShape {
   // A short stage computes, or is updated, before there is much of it.
   std::vector<int> first_layers;
   std::vector<int> last_layers;
-  int saved_every = 1;                // Plan's
-  int again_groups = kMaxPlanLayers;  // likewise
+  Saving saving;
   Widths widths;
   std::vector<int> first_widths;  // of the first forward slots, in order
   std::vector<int> last_widths;   // of the last backward slots, the last first

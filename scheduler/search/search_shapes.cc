@@ -16,8 +16,7 @@ PlanShape SearchShapes::AllWide() const {
   int width = std::min(Devices(), micro_batches_);
   while (!AllowsWidth(width)) --width;
   PlanShape shape;
-  shape.saved_every = options_.saved_every;
-  shape.again_groups = options_.again_groups;
+  shape.saving = options_.saving;
   shape.widths = {width, width, width};
   // Unequal shares need groups to cut at.
   shape.groups = options_.groups > 0        ? options_.groups
@@ -84,8 +83,7 @@ std::vector<PlanShape> SearchShapes::Ramped() const {
 std::vector<PlanShape> SearchShapes::WithSlowShares() const {
   std::vector<PlanShape> shapes;
   PlanShape shape;
-  shape.saved_every = options_.saved_every;
-  shape.again_groups = options_.again_groups;
+  shape.saving = options_.saving;
   shape.slow_share = true;
   shape.groups = GroupsToTry().back();
   shape.look_ahead = std::min(2, options_.most_look_ahead);

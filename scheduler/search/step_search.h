@@ -44,9 +44,7 @@ struct SearchOptions {
   // wants.
   int groups = 0;
   int most_look_ahead = 3;
-  // As Plan's, of every plan.
-  int saved_every = 1;
-  int again_groups = kMaxPlanLayers;
+  Saving saving;  // of every plan
   // As StepOptions'.  REQUIRES: `accepts` refuses plans that need more.
   std::optional<int64_t> boundary_tensors = {};
   // Whether whoever is to run the plan can; null: any that fits the devices.

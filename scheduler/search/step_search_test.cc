@@ -277,14 +277,14 @@ TEST(StepSearchTest, InputsThatAreNotKeptTakeTime) {
   SearchOptions options;
   int64_t all_ns = 0;
   for (const int every : {1, 2, 3}) {
-    options.saved_every = every;
+    options.saving.every = every;
     // So that there are groups.
     options.accepts = [](const StepPlan& plan) {
       return plan.stages.backward.size() >= 10;
     };
     const auto result = SearchStepPlan(costs, Devices(4), 8, options);
     ASSERT_TRUE(result.ok()) << result.status();
-    EXPECT_EQ(result->plan.stages.saved_every, every);
+    EXPECT_EQ(result->plan.stages.saving.every, every);
     EXPECT_EQ(Check(*result, costs, Devices(4), 8), absl::OkStatus());
     if (every == 1) all_ns = result->step_ns;
     EXPECT_GE(result->step_ns, all_ns);

@@ -353,7 +353,7 @@ TEST(DispatcherFeedTest, RandomLossesNeverStopAStep) {
       if (below(4) == 0) device.speed = 0.5;
     }
     Plan stages = BlockByBlock(step.costs.layers);
-    if (below(2) == 0) stages.saved_every = 2 + below(3);
+    if (below(2) == 0) stages.saving.every = 2 + below(3);
     step.plan = UniformPlan(
         stages, {1 + below(devices), 1 + below(devices), 1 + below(devices)},
         step.rounds.micro_batches, 1 + below(step.rounds.micro_batches));
@@ -446,7 +446,7 @@ TEST(DispatcherFeedTest, RandomPairsAreSchedules) {
         step.rounds.per_step = 1 + below(3);
       }
       Plan stages = BlockByBlock(step.costs.layers);
-      if (below(2) == 0) stages.saved_every = 2 + below(3);
+      if (below(2) == 0) stages.saving.every = 2 + below(3);
       step.plan = UniformPlan(
           stages, {1 + below(devices), 1 + below(devices), 1 + below(devices)},
           step.rounds.micro_batches, 1 + below(step.rounds.micro_batches));

@@ -270,8 +270,8 @@ Plan RandomStages(std::mt19937_64& random, int layers) {
   plan.backward = cut(first);
   plan.backward.push_back({first, layers});
   std::reverse(plan.backward.begin(), plan.backward.end());
-  if (random() % 2 == 0) plan.saved_every = 2 + static_cast<int>(random() % 3);
-  if (random() % 4 == 0) plan.again_groups = 1;
+  if (random() % 2 == 0) plan.saving.every = 2 + static_cast<int>(random() % 3);
+  if (random() % 4 == 0) plan.saving.groups = 1;
   return plan;
 }
 

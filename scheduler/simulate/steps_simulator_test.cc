@@ -280,7 +280,7 @@ TEST(StepsSimulatorTest, RandomStepsAreSchedules) {
     steps.machine.host_rate = 5.0 * (1 + below(40));
     steps.micro_batches = 1 + below(6);
     Plan stages = BlockByBlock(steps.costs.layers);
-    if (below(2) == 0) stages.saved_every = 2 + below(3);
+    if (below(2) == 0) stages.saving.every = 2 + below(3);
     steps.plan = UniformPlan(
         stages, {1 + below(devices), 1 + below(devices), 1 + below(devices)},
         steps.micro_batches, 1 + below(steps.micro_batches));

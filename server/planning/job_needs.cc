@@ -80,11 +80,9 @@ absl::StatusOr<Plan> ExplicitToPlan(const ResolvedSpec& spec, int layers) {
   return plan;
 }
 
-// The same stages with Plan's fields of these names.  What runs again is as
-// wide as it was.
-void KeepInputs(int saved_every, int again_groups, Plan& plan) {
-  plan.saved_every = saved_every;
-  plan.again_groups = again_groups;
+// What runs again is as wide as it was.
+void SetSaving(const Saving& saving, Plan& plan) {
+  plan.saving = saving;
   if (plan.split.empty()) return;
   const std::vector<std::vector<int>> given = std::move(plan.split);
   plan.split.clear();
@@ -218,36 +216,34 @@ absl::StatusOr<Plan> InitialPlan(const ResolvedSpec& spec,
                                        room.device_count, device.bytes));
   const PlanLimits limits(
       LimitsOf(spec, model, spec.max_length(), room.device_count, device));
-  struct Needed {
-    Plan plan;
-    uint64_t bytes = std::numeric_limits<uint64_t>::max();
-  };
-  const auto keeping = [&](int saved_every, int again_groups) {
-    Needed needed{stages};
-    KeepInputs(saved_every, again_groups, needed.plan);
+  const auto with = [&](const Saving& saving) {
+    Plan plan = stages;
+    SetSaving(saving, plan);
     // The planner knows weights and gradients; of long rows less of them fits
     // beside what computes them.
-    if (!own && device.with_libraries) {
-      needed.plan = limits.CutToFit(std::move(needed.plan));
-    }
-    needed.bytes =
-        NeedOf(spec, model, needed.plan, spec.max_length(), room).total();
-    return needed;
+    return own || !device.with_libraries ? plan
+                                         : limits.CutToFit(std::move(plan));
+  };
+  const auto need = [&](const Plan& plan) {
+    return NeedOf(spec, model, plan, spec.max_length(), room).total();
   };
   const int asked = spec.spec().saved_inputs;
-  Needed least;
+  Plan least;
+  uint64_t least_bytes = std::numeric_limits<uint64_t>::max();
   for (const int every : SavedEveryTried(asked)) {
-    Needed needed = keeping(every, kMaxPlanLayers);
-    const bool fits = needed.bytes <= room.host_bytes;
-    // With no more groups that run again than there must be.
-    for (int groups = 1; fits && every > 1 && asked == 0; ++groups) {
-      Needed fewer = keeping(every, groups);
-      if (fewer.bytes <= room.host_bytes) return fewer.plan;
+    Plan plan = with({every});
+    const uint64_t bytes = need(plan);
+    if (bytes <= room.host_bytes) {
+      if (asked > 0 || every == 1) return plan;
+      return with({every, FewestGroups([&](int groups) {
+                     return need(with({every, groups})) <= room.host_bytes;
+                   })});
     }
-    if (fits) return needed.plan;
-    if (needed.bytes < least.bytes) least = std::move(needed);
+    if (bytes >= least_bytes) continue;
+    least = std::move(plan);
+    least_bytes = bytes;
   }
-  return least.plan;
+  return least;
 }
 
 absl::Status CheckWidths(const ResolvedSpec& spec, int device_count) {

@@ -113,7 +113,8 @@ TEST(JobNeedsTest, WithLittleRoomFewerSlotsAreSentAhead) {
   const ModelConfig model = TestModel(false, 40);
   constexpr char kFields[] =
       "gradient_accumulation_steps: 8\nmicro_batch_size: 1\nmax_length: 32\n"
-      "plan: {forward: [[0, 9], [10, 19], [20, 29]], backward: [[30, 40], "
+      "saved_inputs: all\nplan: {forward: [[0, 9], [10, 19], [20, 29]], "
+      "backward: [[30, 40], "
       "[20, 29], [10, 19], [0, 9]]}";
   const HostNeed most = Need(kFields, model);
   const auto least = Need(kFields, model, 0);
@@ -153,12 +154,12 @@ TEST(JobNeedsTest, WithLessRoomFewerInputsAreKept) {
     return std::pair(*plan, NeedOf(resolved, model, *plan, 4096, room).total());
   };
   const auto [all, least_of_all] = plan_of("saved_inputs: all", 0);
-  EXPECT_EQ(all.saved_every, 1);
+  EXPECT_EQ(all.saving.every, 1);
   EXPECT_EQ(plan_of("", kHostBytes).first, all);
   EXPECT_EQ(plan_of("", least_of_all).first, all);
   const auto [fewer, need] = plan_of("", least_of_all - 1);
-  EXPECT_EQ(fewer.saved_every, 2);
-  EXPECT_EQ(fewer.again_groups, 1);
+  EXPECT_EQ(fewer.saving.every, 2);
+  EXPECT_EQ(fewer.saving.groups, 1);
   EXPECT_LT(need, least_of_all);
   // What runs again is as wide as the first time.
   const std::vector<PlanSlot> slots = SlotsOf(fewer);
@@ -167,10 +168,10 @@ TEST(JobNeedsTest, WithLessRoomFewerInputsAreKept) {
     EXPECT_EQ(fewer.split[slot].size(), slots[slot].layers.first < 3 ? 1u : 2u);
   }
   const auto [fewest, fewest_need] = plan_of("", 0);
-  EXPECT_GT(fewest.saved_every, 1);
-  EXPECT_GT(fewest.again_groups, 1);
+  EXPECT_GT(fewest.saving.every, 1);
+  EXPECT_GT(fewest.saving.groups, 1);
   EXPECT_LT(fewest_need, need);
-  EXPECT_EQ(plan_of("saved_inputs: every 5", kHostBytes).first.saved_every, 5);
+  EXPECT_EQ(plan_of("saved_inputs: every 5", kHostBytes).first.saving.every, 5);
 }
 
 TEST(JobNeedsTest, AWidePlanNeedsASumOfEachPart) {

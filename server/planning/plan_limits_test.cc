@@ -161,7 +161,7 @@ TEST(PlanLimitsTest, WhatRunsAgainIsCutWithForwardStages) {
   options.device.bytes = uint64_t{1} << 40;
   Plan plan = BlockByBlock(8);
   plan.forward = {{0, 3}, {4, 7}};
-  plan.saved_every = 4;
+  plan.saving.every = 4;
   EXPECT_EQ(PlanLimits(options).CutToFit(plan), plan);
   options.device.bytes = LargestSlot(options, plan) - 1;
   const Plan cut = PlanLimits(options).CutToFit(plan);

@@ -117,9 +117,7 @@ absl::StatusOr<FoundPlan> FindPlan(const JobPlanQuestion& question) {
   options.rounds = question.rounds;
   options.groups = static_cast<int>(question.limits.groups);
   options.most_look_ahead = 1;
-  // The words of its buffers are made for it.
-  options.saved_every = question.present.saved_every;
-  options.again_groups = question.present.again_groups;
+  options.saving = question.present.saving;
   options.fused = FusedSlots::kByLayer;
   options.boundary_tensors = MostTensors(question);
   options.accepts = [&](const StepPlan& round) {

@@ -12,11 +12,6 @@ namespace {
 
 uint64_t Align(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
 
-// Activations are written again by plans alone that keep few of them.
-int WordKinds(const Plan& plan) {
-  return plan.saved_every > 1 ? kBoundaryValues : kBoundaryValues - 1;
-}
-
 uint64_t BlockBytes(const RoundBuffersOptions& options) {
   return Align(static_cast<uint64_t>(options.rows) * options.row_tokens *
                options.hidden_size * DTypeBytes(options.dtype));
@@ -44,7 +39,7 @@ RoundBuffers::Map RoundBuffers::MakeMap(const RoundBuffersOptions& options) {
   const uint64_t micro_batches =
       static_cast<uint64_t>(kBufferSets) * options.micro_batches;
   map.micro_batch_words =
-      static_cast<uint64_t>(WordKinds(options.plan)) * options.layers;
+      kBoundaryValues * static_cast<uint64_t>(options.layers);
   map.tokens_offset = (micro_batches * map.micro_batch_words + kBufferSets) *
                       sizeof(wire::Word);
   map.token_buffers = options.packed ? 3 : 2;
@@ -81,7 +76,6 @@ absl::StatusOr<std::unique_ptr<RoundBuffers>> RoundBuffers::Create(
 absl::StatusOr<std::unique_ptr<RoundBuffers>> RoundBuffers::WithPlan(
     HostArena& arena, const Plan& plan, const RoundBuffers& before,
     uint64_t bytes) {
-  ROUNDHOUSE_CHECK(WordKinds(plan) == WordKinds(before.options().plan));
   auto buffers =
       std::unique_ptr<RoundBuffers>(new RoundBuffers(before.options()));
   buffers->options_.plan = plan;
@@ -185,9 +179,6 @@ uint64_t RoundBuffers::Word(int set, BoundaryValue value, int boundary,
   const uint64_t words =
       Index(set, micro_batch) * memory_->map.micro_batch_words;
   const auto kind = static_cast<uint64_t>(value);
-  ROUNDHOUSE_CHECK((kind + 1) * options_.layers <=
-                   memory_->map.micro_batch_words)
-      << kind;
   return memory_->range.offset() +
          (words + kind * options_.layers + boundary) * sizeof(wire::Word);
 }

@@ -6,11 +6,11 @@
 // A boundary l is the input of layer l.  Words are of a set, a value, a
 // boundary and a micro-batch, not of a block: a slot that is sent again must
 // not take the word of the block's next user for its own.  They only rise, and
-// start at 0. All are made for the largest micro-batch of the job; smaller ones
-// use their beginning.  Nothing of it depends on the plan but the number of
-// blocks, the words of what plans write again, and the contribution buffers:
-// another plan of the job goes on with all of it, and with more blocks where it
-// wants them and there is room. Runs on the event loop's thread.
+// start at 0.  All are made for the largest micro-batch of the job; smaller
+// ones use their beginning.  Nothing of it depends on the plan but the number
+// of blocks and the contribution buffers that come with it: another plan of the
+// job goes on with all of it, and with more blocks where it wants them and
+// there is room.  Runs on the event loop's thread.
 #ifndef ROUNDHOUSE_SERVER_PLANNING_ROUND_BUFFERS_H_
 #define ROUNDHOUSE_SERVER_PLANNING_ROUND_BUFFERS_H_
 
@@ -62,12 +62,12 @@ class RoundBuffers {
  public:
   static absl::StatusOr<std::unique_ptr<RoundBuffers>> Create(
       HostArena& arena, const RoundBuffersOptions& options);
-  // For another plan of the same job, with the same saved_every, whose slots
-  // may begin when those of `before` have ended: with the same memory, more
-  // blocks where the plan wants them, fewer where it wants none of those that
-  // were added, and other contribution buffers where it has other numbers of
-  // them.  What is more than `bytes` it does without, if none of its slots
-  // needs it; else RESOURCE_EXHAUSTED.
+  // For another plan of the same job, whose slots may begin when those of
+  // `before` have ended: with the same memory, more blocks where the plan wants
+  // them, fewer where it wants none of those that were added, and other
+  // contribution buffers where it has other numbers of them.  What is more than
+  // `bytes` it does without, if none of its slots needs it; else
+  // RESOURCE_EXHAUSTED.
   static absl::StatusOr<std::unique_ptr<RoundBuffers>> WithPlan(
       HostArena& arena, const Plan& plan, const RoundBuffers& before,
       uint64_t bytes);

@@ -71,7 +71,8 @@ TEST(RoundBuffersTest, NoTwoBuffersShareAByte) {
         if (packed) ranges.Add(buffers->Positions(set, i), ids);
         for (int boundary = 0; boundary < 4; ++boundary) {
           for (const BoundaryValue value :
-               {BoundaryValue::kActivation, BoundaryValue::kGradient}) {
+               {BoundaryValue::kActivation, BoundaryValue::kGradient,
+                BoundaryValue::kAgain}) {
             ranges.Add(buffers->Word(set, value, boundary, i),
                        sizeof(wire::Word));
           }
@@ -88,32 +89,6 @@ TEST(RoundBuffersTest, NoTwoBuffersShareAByte) {
     if (packed) continue;
     EXPECT_DEATH(buffers->Positions(0, 0), "packed");
   }
-}
-
-TEST(RoundBuffersTest, WhatIsWrittenAgainHasWordsOfItsOwn) {
-  RoundBuffersOptions options = TestOptions();
-  auto arena = *HostArena::Create(1 << 20, 3);
-  const auto without = *RoundBuffers::Create(*arena, options);
-  EXPECT_DEATH(without->Word(0, BoundaryValue::kAgain, 1, 0), "kind");
-  options.plan.saved_every = 2;
-  const auto with = *RoundBuffers::Create(*arena, options);
-  const uint64_t words = kBufferSets * options.micro_batches * options.layers;
-  EXPECT_EQ(with->host_bytes() - without->host_bytes(),
-            words * sizeof(wire::Word));
-  std::set<uint64_t> offsets;
-  for (const BoundaryValue value :
-       {BoundaryValue::kActivation, BoundaryValue::kGradient,
-        BoundaryValue::kAgain}) {
-    for (int set = 0; set < kBufferSets; ++set) {
-      for (int i = 0; i < options.micro_batches; ++i) {
-        for (int boundary = 0; boundary < options.layers; ++boundary) {
-          offsets.insert(with->Word(set, value, boundary, i));
-        }
-      }
-    }
-  }
-  EXPECT_EQ(offsets.size(), 3 * words);
-  EXPECT_LE(*offsets.rbegin() + sizeof(wire::Word), with->GatherWord(0));
 }
 
 TEST(RoundBuffersTest, WordsStartAtZeroAlsoInUsedMemory) {

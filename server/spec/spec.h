@@ -99,7 +99,7 @@ struct ExplicitPlan {
   bool operator==(const ExplicitPlan&) const = default;
 };
 
-// Plan::saved_every: 0 for "auto", which leaves it to the planner, 1 for "all",
+// Saving::every: 0 for "auto", which leaves it to the planner, 1 for "all",
 // N for "every N".  Nothing for other texts.
 std::optional<int> FindSavedInputs(const std::string& text);
 std::string SavedInputsText(int every);

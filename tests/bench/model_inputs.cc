@@ -96,7 +96,7 @@ absl::StatusOr<Plan> PublishedPlanOf(const ModelCosts& costs, int devices,
 }
 
 std::string PlanJson(const Plan& plan) {
-  ROUNDHOUSE_CHECK(plan.saved_every == 1) << plan.saved_every;
+  ROUNDHOUSE_CHECK(plan.saving.every == 1) << plan.saving.every;
   std::string text =
       absl::StrCat("{\"forward\": [", RangesJson(plan.forward),
                    "], \"backward\": [", RangesJson(plan.backward), "]");

@@ -27,7 +27,7 @@ constexpr int kMicroBatches = 16;
 // Three slots a device, two, one, and the running one with the next.
 constexpr int kSlotsAhead[] = {24, 16, 8, kLeastSlotsAhead};
 
-// Plan::saved_every.
+// Saving::every.
 constexpr int kSavedEvery[] = {1, 2, 3, 4, 8};
 
 double LongerPercent(int64_t ns, int64_t usual_ns) {
@@ -78,7 +78,7 @@ absl::Status PrintSavedRow(const ModelCosts& costs, const Machine& machine) {
   std::cout << "| " << costs.name << " |";
   for (const int every : kSavedEvery) {
     PlanShape shape = best.shape;
-    shape.saved_every = every;
+    shape.saving.every = every;
     const StepPlan plan = ShapePlan(shape, costs, machine, kMicroBatches);
     ASSIGN_OR_RETURN(const int64_t ns, SimulatedStepNs(costs, machine, plan,
                                                        kMicroBatches, options));

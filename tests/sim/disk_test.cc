@@ -1,5 +1,4 @@
 // Jobs on a full disk.
-#include <filesystem>
 #include <string>
 
 #include "absl/status/status.h"
@@ -70,8 +69,7 @@ TEST_F(DiskTest, OneWhoseLoadFindsNoRoomIsTriedLaterEachTime) {
     disk_.Set(DiskState::kRoomy);
     Pass(absl::Minutes(12));
     EXPECT_EQ(Job(1).state, JobState::kRunning) << Events(1);
-    server_.reset();
-    std::filesystem::remove_all(root_ + "/state");
+    ForgetServer();
   }
 }
 
@@ -93,8 +91,7 @@ TEST_F(DiskTest, OneThatIsToldToPauseWaitsForRoomNoMore) {
     ASSERT_TRUE(Ask(&Engine::Resume, 1).ok());
     Pass(absl::Seconds(20));
     EXPECT_EQ(Job(1).state, JobState::kRunning) << Events(1);
-    server_.reset();
-    std::filesystem::remove_all(root_ + "/state");
+    ForgetServer();
   }
 }
 
@@ -125,8 +122,7 @@ TEST_F(DiskTest, OneThatIsToldToPauseWithItsMemoryGoesOnWhenItIsResumed) {
     EXPECT_GT(Job(1).progress.step, step);
     EXPECT_EQ(Job(1).attempts, gives_back ? 2 : 1);
     computed_twice_ = 0;  // what waited for its turn as the disk was full
-    server_.reset();
-    std::filesystem::remove_all(root_ + "/state");
+    ForgetServer();
   }
 }
 

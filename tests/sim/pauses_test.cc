@@ -44,8 +44,7 @@ class PausesTest : public SharingTest {
     Submit("ann");
     Pass(absl::Seconds(10));
     const uint64_t of_one = server_->arena().used_bytes() - none;
-    server_.reset();
-    std::filesystem::remove_all(root_ + "/state");
+    ForgetServer();
     host_bytes_ =
         none + static_cast<uint64_t>(static_cast<double>(of_one) * jobs);
     StartServer(2, 1, max_running_jobs);
@@ -84,8 +83,7 @@ TEST_F(PausesTest, APausedJobKeepsItsMemoryAndGoesOnInItsStep) {
     }
     // One that waits for a producer which does not run is given up.
     EXPECT_LE(std::exchange(computed_twice_, 0), 1) << "seed " << seed;
-    server_.reset();
-    std::filesystem::remove_all(root_ + "/state");
+    ForgetServer();
   }
 }
 
@@ -274,8 +272,7 @@ TEST_F(PausesTest, WhatFollowsASpillOutlivesTheDaemon) {
     Cancel(2).IgnoreError();
     Pass(absl::Seconds(20));
     EXPECT_EQ(Job(1).state, pauses ? JobState::kPaused : JobState::kRunning);
-    server_.reset();
-    std::filesystem::remove_all(root_ + "/state");
+    ForgetServer();
   }
 }
 

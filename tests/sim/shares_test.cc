@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <filesystem>
 #include <map>
 #include <optional>
 #include <random>
@@ -59,8 +58,7 @@ TEST_F(SharesTest, UsersWithAnyNumberOfJobsShareByWeight) {
           << "seed " << seed << ", " << user << " of weight "
           << weights.users[user] << ": " << time << ", fair is " << fair;
     }
-    server_.reset();
-    std::filesystem::remove_all(root_ + "/state");
+    ForgetServer();
   }
 }
 
@@ -93,8 +91,7 @@ TEST_F(SharesTest, AnUrgentJobWaitsForOneSlotAtMost) {
     EXPECT_LE(waited, longest_ + absl::Milliseconds(15)) << "seed " << seed;
     most_beyond = std::max(most_beyond, waited - longest_);
     longest = std::max(longest, longest_);
-    server_.reset();
-    std::filesystem::remove_all(root_ + "/state");
+    ForgetServer();
   }
   std::cout << "at most " << most_beyond << " beyond the longest slot; slots "
             << "take up to " << longest << "\n";
@@ -364,8 +361,7 @@ TEST_F(SharesTest, AJobThatBecomesUrgentWaitsForOneSlotAtMost) {
     EXPECT_LE(waited, longest_ + absl::Milliseconds(150)) << "seed " << seed;
     most_beyond = std::max(most_beyond, waited - longest_);
     longest = std::max(longest, longest_);
-    server_.reset();
-    std::filesystem::remove_all(root_ + "/state");
+    ForgetServer();
   }
   std::cout << "at most " << most_beyond << " beyond the longest slot; slots "
             << "take up to " << longest << "\n";

@@ -62,6 +62,12 @@ class SharingTest : public testing::Test {
     server_->Start();
   }
 
+  // The next one starts with nothing.
+  void ForgetServer() {
+    server_.reset();
+    std::filesystem::remove_all(root_ + "/state");
+  }
+
   void Submit(const std::string& user, const std::string& more = "") {
     SubmitRequest request;
     request.text =
