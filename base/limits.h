@@ -20,6 +20,8 @@ inline constexpr int64_t kMaxVocabSize = 1 << 21;  // token ids
 inline constexpr int64_t kMaxAttentionHeads = 1024;
 inline constexpr int64_t kMaxHeadDim = 1024;
 inline constexpr int64_t kMaxExperts = 1024;  // of a layer
+// The inner widths of a layer's experts together.
+inline constexpr int64_t kMaxExpertInnerSize = 1 << 22;
 inline constexpr int64_t kMaxPositionTokens = 1 << 24;
 inline constexpr int64_t kMaxAdapterRank = 4096;
 inline constexpr double kMaxAdapterAlpha = 1e6;

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/limits.h"
 #include "base/model/config_attention.h"
+#include "base/model/config_mixture.h"
 #include "base/model/family.h"
 #include "base/model/json.h"
 #include "base/status.h"
@@ -176,6 +177,14 @@ absl::Status ReadDType(const JsonFields& fields, ModelConfig* config) {
 
 }  // namespace
 
+LayerSet LayersFrom(int64_t first, int64_t count) {
+  LayerSet layers;
+  for (int64_t layer = first; layer < count; ++layer) {
+    layers.set(static_cast<size_t>(layer));
+  }
+  return layers;
+}
+
 absl::StatusOr<ModelConfig> ParseModelConfig(const std::string& json,
                                              const std::string& path) {
   ASSIGN_OR_RETURN(const OrderedJson root, ParseObject(json, path));
@@ -188,6 +197,7 @@ absl::StatusOr<ModelConfig> ParseModelConfig(const std::string& json,
   RETURN_IF_ERROR(ReadRope(fields, path, *family, &config));
   RETURN_IF_ERROR(ReadBiases(fields, *family, &config));
   RETURN_IF_ERROR(ReadSlidingWindow(fields, *family, &config));
+  RETURN_IF_ERROR(ReadMixture(fields, *family, &config));
   RETURN_IF_ERROR(CheckFeatures(fields));
   RETURN_IF_ERROR(ReadDType(fields, &config));
   ASSIGN_OR_RETURN(

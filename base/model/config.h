@@ -7,11 +7,14 @@
 #ifndef ROUNDHOUSE_BASE_MODEL_CONFIG_H_
 #define ROUNDHOUSE_BASE_MODEL_CONFIG_H_
 
+#include <bitset>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "base/dtype.h"
+#include "base/limits.h"
 
 namespace roundhouse {
 
@@ -24,6 +27,7 @@ enum class Architecture : uint32_t {
   kLlama = 2,
   kQwen2 = 3,
   kMistral = 4,
+  kQwen3Moe = 5,
 };
 
 // How rotary frequencies are changed for contexts longer than the model was
@@ -41,6 +45,24 @@ struct RopeScaling {
   bool operator==(const RopeScaling&) const = default;
 };
 
+// Some of a model's decoder layers, by number.
+using LayerSet = std::bitset<static_cast<size_t>(kMaxModelLayers)>;
+
+// A mixture of experts (Shazeer et al., arXiv 1701.06538) in place of the MLP
+// of some decoder layers: a router picks experts_per_token of expert_count MLPs
+// for each token, and their outputs add up with the router's weights.
+struct MixtureConfig {
+  int64_t expert_count = 0;  // 0: the model has no experts, and the rest is 0
+  int64_t experts_per_token = 0;  // 1 .. expert_count
+  int64_t expert_size = 0;        // an expert's inner width
+  // The picked experts' probabilities are divided by their sum.
+  bool renormalize = false;
+  LayerSet layers;  // that have experts; the others have a dense MLP
+
+  bool present() const { return expert_count > 0; }
+  bool operator==(const MixtureConfig&) const = default;
+};
+
 // Every size is in elements.  Values are checked: positive, within the limits
 // of base/limits.h, heads a multiple of kv_heads.
 struct ModelConfig {
@@ -50,7 +72,7 @@ struct ModelConfig {
   int64_t head_count = 0;
   int64_t kv_head_count = 0;
   int64_t head_dim = 0;
-  int64_t intermediate_size = 0;
+  int64_t intermediate_size = 0;  // of dense MLPs
   int64_t vocab_size = 0;
   int64_t max_position_tokens = 0;
   double rope_theta = 10000.0;
@@ -58,17 +80,29 @@ struct ModelConfig {
   bool query_key_value_bias = false;
   bool output_bias = false;  // of the attention's output projection
   bool mlp_bias = false;     // of all three matrices
-  // Layers from first_sliding_layer on attend to a position and the
-  // sliding_window - 1 before it; 0: every layer attends to all before it.
+  // sliding_layers attend to a position and the sliding_window - 1 before it,
+  // the others to all before it.  0: there are no such layers.
   int64_t sliding_window = 0;
-  int64_t first_sliding_layer = 0;
+  LayerSet sliding_layers;
+  MixtureConfig mixture;
   double rms_norm_eps = 1e-6;
   double initializer_range = 0.02;
   bool tie_word_embeddings = false;
   DType dtype = DType::kF32;  // of the files; kF32 where config.json is silent
 
+  // How many tokens, itself included, one of `layer` attends to at most; 0: all
+  // before it.
+  int64_t WindowOf(int64_t layer) const {
+    return sliding_layers[static_cast<size_t>(layer)] ? sliding_window : 0;
+  }
+  bool HasExperts(int64_t layer) const {
+    return mixture.layers[static_cast<size_t>(layer)];
+  }
   bool operator==(const ModelConfig&) const = default;
 };
+
+// The layers first .. count - 1.
+LayerSet LayersFrom(int64_t first, int64_t count);
 
 // Parses config.json's text; `path` names the file in errors.
 absl::StatusOr<ModelConfig> ParseModelConfig(const std::string& json,

@@ -130,49 +130,19 @@ absl::StatusOr<int64_t> ReadWindow(const JsonFields& fields,
   return fields.SizeOr(kField, kMaxPositionTokens, kDefaultWindowTokens);
 }
 
-// How many layers of layer_types come before its first sliding_attention; none
-// where the field is absent.
-absl::StatusOr<std::optional<int64_t>> ReadLayerTypes(
-    const JsonFields& fields, const ModelConfig& config) {
-  const OrderedJson* types = fields.Find("layer_types");
-  if (types == nullptr) return std::nullopt;
-  if (!types->is_array() ||
-      static_cast<int64_t>(types->size()) != config.layer_count) {
-    return fields.Invalid(
-        "layer_types", absl::StrCat("expected a list of ", config.layer_count,
-                                    " names, one per layer"));
-  }
-  int64_t full = 0, sliding = 0;
-  for (const OrderedJson& type : *types) {
-    if (!type.is_string())
-      return fields.WrongType("layer_types", "names", type);
-    const std::string name = type.get<std::string>();
-    if (name == "sliding_attention") {
-      ++sliding;
-      continue;
-    }
-    if (name != "full_attention" || sliding > 0) {
-      return fields.Unsupported(
-          "layer_types",
-          absl::StrCat(QuoteForError(name), " at layer ", full + sliding,
-                       " is not supported; supported: full_attention first, ",
-                       "then sliding_attention"));
-    }
-    ++full;
-  }
-  return full;
-}
-
 // REQUIRES: there is a window.
-absl::StatusOr<int64_t> FirstSlidingLayer(const JsonFields& fields,
-                                          const ModelFamily& family,
-                                          std::optional<int64_t> by_types) {
+absl::StatusOr<LayerSet> SlidingLayersOf(
+    const JsonFields& fields, const ModelFamily& family,
+    const std::optional<LayerSet>& by_types, int64_t layer_count) {
   if (family.sliding_layers == SlidingLayers::kUpper) {
     if (by_types.has_value()) return *by_types;
-    return fields.CountOr("max_window_layers", kMaxModelLayers,
-                          kDefaultMaxWindowLayers);
+    ASSIGN_OR_RETURN(const int64_t first,
+                     fields.CountOr("max_window_layers", kMaxModelLayers,
+                                    kDefaultMaxWindowLayers));
+    return LayersFrom(first, layer_count);
   }
-  if (by_types.value_or(0) == 0) return 0;
+  const LayerSet all = LayersFrom(0, layer_count);
+  if (by_types.value_or(all) == all) return all;
   return fields.Unsupported(
       "layer_types",
       absl::StrCat("'full_attention' beside a sliding_window is not supported ",
@@ -180,6 +150,34 @@ absl::StatusOr<int64_t> FirstSlidingLayer(const JsonFields& fields,
 }
 
 }  // namespace
+
+absl::StatusOr<std::optional<LayerSet>> ReadLayerTypes(const JsonFields& fields,
+                                                       int64_t layer_count) {
+  const OrderedJson* types = fields.Find("layer_types");
+  if (types == nullptr) return std::nullopt;
+  if (!types->is_array() ||
+      static_cast<int64_t>(types->size()) != layer_count) {
+    return fields.Invalid("layer_types",
+                          absl::StrCat("expected a list of ", layer_count,
+                                       " names, one per layer"));
+  }
+  LayerSet sliding;
+  for (size_t layer = 0; layer < types->size(); ++layer) {
+    const OrderedJson& type = (*types)[layer];
+    if (!type.is_string())
+      return fields.WrongType("layer_types", "names", type);
+    const std::string name = type.get<std::string>();
+    if (name != "sliding_attention" && name != "full_attention") {
+      return fields.Unsupported(
+          "layer_types",
+          absl::StrCat(QuoteForError(name), " at layer ", layer,
+                       " is not supported; supported: full_attention, "
+                       "sliding_attention"));
+    }
+    sliding[layer] = name == "sliding_attention";
+  }
+  return sliding;
+}
 
 absl::Status ReadRope(const JsonFields& fields, const std::string& path,
                       const ModelFamily& family, ModelConfig* config) {
@@ -214,20 +212,17 @@ absl::Status ReadBiases(const JsonFields& fields, const ModelFamily& family,
 absl::Status ReadSlidingWindow(const JsonFields& fields,
                                const ModelFamily& family, ModelConfig* config) {
   ASSIGN_OR_RETURN(const int64_t window, ReadWindow(fields, family));
-  ASSIGN_OR_RETURN(const std::optional<int64_t> full,
-                   ReadLayerTypes(fields, *config));
+  ASSIGN_OR_RETURN(const std::optional<LayerSet> by_types,
+                   ReadLayerTypes(fields, config->layer_count));
   if (window == 0) {
-    if (full.value_or(config->layer_count) == config->layer_count) {
-      return absl::OkStatus();
-    }
+    if (by_types.value_or(LayerSet()).none()) return absl::OkStatus();
     return fields.Invalid("layer_types",
                           "'sliding_attention' without a sliding window");
   }
-  ASSIGN_OR_RETURN(const int64_t first,
-                   FirstSlidingLayer(fields, family, full));
-  if (first >= config->layer_count) return absl::OkStatus();
-  config->sliding_window = window;
-  config->first_sliding_layer = first;
+  ASSIGN_OR_RETURN(
+      config->sliding_layers,
+      SlidingLayersOf(fields, family, by_types, config->layer_count));
+  if (config->sliding_layers.any()) config->sliding_window = window;
   return absl::OkStatus();
 }
 

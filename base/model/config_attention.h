@@ -1,11 +1,14 @@
 // The part of config.json that says how a model attends: rotary embedding,
-// biases, sliding windows.  For config.cc only.
+// biases, sliding windows.  For config.cc and model_shape.cc only.
 #ifndef ROUNDHOUSE_BASE_MODEL_CONFIG_ATTENTION_H_
 #define ROUNDHOUSE_BASE_MODEL_CONFIG_ATTENTION_H_
 
+#include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "base/model/config.h"
 #include "base/model/family.h"
 #include "base/model/json.h"
@@ -20,7 +23,12 @@ absl::Status ReadRope(const JsonFields& fields, const std::string& path,
 absl::Status ReadBiases(const JsonFields& fields, const ModelFamily& family,
                         ModelConfig* config);
 
-// sliding_window and first_sliding_layer; both 0 where no layer has a window.
+// The layers that layer_types calls sliding_attention; none where the field is
+// absent.
+absl::StatusOr<std::optional<LayerSet>> ReadLayerTypes(const JsonFields& fields,
+                                                       int64_t layer_count);
+
+// sliding_window and sliding_layers; both 0 where no layer has a window.
 // REQUIRES: config->layer_count is set.
 absl::Status ReadSlidingWindow(const JsonFields& fields,
                                const ModelFamily& family, ModelConfig* config);

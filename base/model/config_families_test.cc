@@ -78,7 +78,9 @@ TEST(ConfigFamiliesTest, DefaultsAreThoseOfTransformers) {
     EXPECT_EQ(config.head_dim, expected.head_dim);
     EXPECT_EQ(config.max_position_tokens, expected.max_position_tokens);
     EXPECT_EQ(config.sliding_window, expected.sliding_window);
-    EXPECT_EQ(config.first_sliding_layer, 0);
+    EXPECT_EQ(config.sliding_layers.count(),
+              expected.sliding_window > 0 ? 3u : 0u);
+    EXPECT_FALSE(config.mixture.present());
     EXPECT_EQ(config.query_key_value_bias, expected.query_key_value_bias);
     EXPECT_FALSE(config.output_bias);
     EXPECT_FALSE(config.mlp_bias);
@@ -128,7 +130,7 @@ TEST(ConfigFamiliesTest, MistralWindow) {
   EXPECT_EQ(Good("mistral", R"("sliding_window": null)").sliding_window, 0);
   const ModelConfig config = Good("mistral", R"("sliding_window": 7)");
   EXPECT_EQ(config.sliding_window, 7);
-  EXPECT_EQ(config.first_sliding_layer, 0);
+  EXPECT_EQ(config.sliding_layers, LayersFrom(0, 3));
   ExpectInvalid("mistral", R"("sliding_window": 0)", "sliding_window",
                 "0 is outside [1, 16777216]");
   const std::string all = R"("layer_types": ["sliding_attention",
@@ -150,10 +152,10 @@ TEST(ConfigFamiliesTest, UpperLayersHaveAWindow) {
     EXPECT_TRUE(Good(type, used) == Good(type));
     ModelConfig config = Good(type, used + R"(, "max_window_layers": 2)");
     EXPECT_EQ(config.sliding_window, 9);
-    EXPECT_EQ(config.first_sliding_layer, 2);
+    EXPECT_EQ(config.sliding_layers, LayersFrom(2, 3));
     config = Good(type, used + R"(, "max_window_layers": 0)");
     EXPECT_EQ(config.sliding_window, 9);
-    EXPECT_EQ(config.first_sliding_layer, 0);
+    EXPECT_EQ(config.sliding_layers, LayersFrom(0, 3));
     EXPECT_TRUE(Good(type, R"("sliding_window": 9, "max_window_layers": 0,
                               "use_sliding_window": false)") == Good(type));
     EXPECT_TRUE(Good(type, R"("sliding_window": null, "max_window_layers": 0,
@@ -173,23 +175,33 @@ TEST(ConfigFamiliesTest, LayerTypesGoBeforeMaxWindowLayers) {
       Good("qwen3", types + R"(, "use_sliding_window": true,
                             "sliding_window": 9, "max_window_layers": 2)");
   EXPECT_EQ(config.sliding_window, 9);
-  EXPECT_EQ(config.first_sliding_layer, 1);
+  EXPECT_EQ(config.sliding_layers, LayersFrom(1, 3));
   ExpectInvalid("qwen3", types, "layer_types",
                 "'sliding_attention' without a sliding window");
   ExpectInvalid("llama", types, "layer_types",
                 "'sliding_attention' without a sliding window");
 }
 
-TEST(ConfigFamiliesTest, LayerTypesOneALayerAndFullOnesFirst) {
+TEST(ConfigFamiliesTest, LayersWithAWindowMayComeInAnyOrder) {
+  const std::string types = R"("layer_types": ["sliding_attention",
+                               "full_attention", "sliding_attention"],
+                               "use_sliding_window": true,
+                               "sliding_window": 9)";
+  for (const char* type : {"qwen2", "qwen3"}) {
+    const ModelConfig config = Good(type, types);
+    EXPECT_EQ(config.WindowOf(0), 9) << type;
+    EXPECT_EQ(config.WindowOf(1), 0) << type;
+    EXPECT_EQ(config.WindowOf(2), 9) << type;
+  }
+}
+
+TEST(ConfigFamiliesTest, LayerTypesOneALayer) {
   for (const char* type : {"llama", "qwen2", "qwen3"}) {
     EXPECT_TRUE(Parse(type, R"("layer_types": ["full_attention",
                                "full_attention", "full_attention"])")
                     .ok());
     ExpectInvalid(type, R"("layer_types": ["full_attention"])", "layer_types",
                   "3 names");
-    ExpectUnsupported(type, R"("layer_types": ["full_attention",
-                      "sliding_attention", "full_attention"])",
-                      "layer_types", "'full_attention' at layer 2");
     ExpectUnsupported(type, R"("layer_types": ["chunked_attention",
                       "full_attention", "full_attention"])",
                       "layer_types", "'chunked_attention' at layer 0");

@@ -40,8 +40,11 @@ void CheckAttention(const ModelConfig& config) {
   }
   ROUNDHOUSE_CHECK(config.sliding_window >= 0 &&
                    config.sliding_window <= kMaxPositionTokens);
-  ROUNDHOUSE_CHECK(config.first_sliding_layer >= 0 &&
-                   config.first_sliding_layer < config.layer_count);
+  const auto last = static_cast<size_t>(config.layer_count);
+  ROUNDHOUSE_CHECK(config.sliding_window == 0 ? config.sliding_layers.none()
+                                              : config.sliding_layers.any());
+  ROUNDHOUSE_CHECK((config.sliding_layers >> last).none());
+  ROUNDHOUSE_CHECK((config.mixture.layers >> last).none());
 }
 
 void CheckUnits(const ModelConfig& config) {

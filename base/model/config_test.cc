@@ -133,13 +133,14 @@ TEST(ConfigTest, BothSpellingsOfRopeAndDType) {
 }
 
 TEST(ConfigTest, RefusesOtherArchitecturesByName) {
-  for (const char* name : {"Qwen3MoeForCausalLM", "GptOssForCausalLM",
-                           "Qwen3ForSequenceClassification"}) {
+  for (const char* name :
+       {"GptOssForCausalLM", "Qwen3ForSequenceClassification"}) {
     const std::string json = With("Qwen3ForCausalLM", name);
     ExpectUnsupported(json, "architectures", name);
     ExpectUnsupported(json, "architectures",
                       "supported architectures: LlamaForCausalLM, "
-                      "MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM");
+                      "MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, "
+                      "Qwen3MoeForCausalLM");
   }
   ExpectUnsupported(R"({"model_type": "gpt_oss"})", "model_type", "gpt_oss");
   ExpectInvalid("{}", "architectures", "missing");

@@ -26,7 +26,12 @@ int64_t MatrixElements(const ModelConfig& config, int64_t layer) {
   if (IsHead(config, layer)) return config.vocab_size * config.hidden_size;
   int64_t elements = 0;
   for (const ParameterSpec& spec : ModelUnit(config, layer + 1).parameters) {
-    if (spec.shape.size() > 1) elements += spec.element_count;
+    if (spec.shape.size() == 2) elements += spec.element_count;
+    // A token goes to some of the experts only.
+    if (spec.shape.size() == 3) {
+      elements += spec.element_count / config.mixture.expert_count *
+                  config.mixture.experts_per_token;
+    }
   }
   return elements;
 }
@@ -35,10 +40,8 @@ int64_t MatrixElements(const ModelConfig& config, int64_t layer) {
 // to those before it, within the layer's window where it has one.
 double AttentionPairs(const ModelConfig& config, int64_t layer,
                       int64_t tokens) {
-  const bool slides = config.sliding_window > 0 &&
-                      layer >= config.first_sliding_layer &&
-                      tokens > config.sliding_window;
-  const int64_t window = slides ? config.sliding_window : tokens;
+  const int64_t reach = config.WindowOf(layer);
+  const int64_t window = reach > 0 ? std::min(reach, tokens) : tokens;
   const double rising = static_cast<double>(window) * (window + 1) / 2;
   return rising + static_cast<double>(tokens - window) * window;
 }

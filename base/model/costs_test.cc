@@ -74,7 +74,7 @@ TEST(CostsTest, AWindowCountsOnlyWhereItIsShorter) {
   const double full = flops(0, 10);
   const double short_rows = flops(0, 4);
   config.sliding_window = 4;
-  config.first_sliding_layer = 1;
+  config.sliding_layers = LayersFrom(1, config.layer_count);
   EXPECT_EQ(flops(0, 10), full);
   EXPECT_EQ(flops(1, 4), short_rows);
   // 55 pairs a sequence become 1 + 2 + 3 and 7 times 4.

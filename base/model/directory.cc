@@ -176,7 +176,7 @@ std::string ShapeText(const std::vector<int64_t>& shape) {
   return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
 }
 
-absl::StatusOr<ParameterSource> SourceOf(const ParameterSpec& spec,
+absl::StatusOr<ParameterSource> SourceOf(const StoredTensor& spec,
                                          const FoundTensor& found) {
   const SafetensorsTensor& tensor = found.tensor;
   if (tensor.shape != spec.shape) {
@@ -217,13 +217,14 @@ absl::Status TakeParameters(FoundTensors* found, ModelDirectory* directory) {
   std::vector<std::string> missing;
   for (const UnitSpec& unit : ModelUnits(directory->config)) {
     std::vector<ParameterSource>& sources = directory->sources.emplace_back();
-    for (const ParameterSpec& spec : unit.parameters) {
-      const auto tensor = found->find(spec.name);
+    for (const StoredTensor& stored : StoredTensors(unit)) {
+      const auto tensor = found->find(stored.name);
       if (tensor == found->end()) {
-        missing.push_back(spec.name);
+        missing.push_back(stored.name);
         continue;
       }
-      ASSIGN_OR_RETURN(ParameterSource source, SourceOf(spec, tensor->second));
+      ASSIGN_OR_RETURN(ParameterSource source,
+                       SourceOf(stored, tensor->second));
       directory->weight_bytes += source.bytes;
       sources.push_back(std::move(source));
       found->erase(tensor);

@@ -23,7 +23,7 @@ struct ModelDirectoryOptions {
   ModelInit init = ModelInit::kPretrained;
 };
 
-// Where a parameter's data lies: row-major, dense, in the shape of its spec.
+// Where a stored tensor's data lies: row-major, dense, in its shape.
 struct ParameterSource {
   CheckedFile file;     // as it was when its header was read
   uint64_t offset = 0;  // bytes
@@ -39,8 +39,8 @@ struct ModelDirectory {
   // chat templates, generation_config.json.  The only ones with a slash are
   // those in kChatTemplatesFolder.
   std::vector<std::string> tokenizer_files;
-  // sources[u][p] belongs to ModelUnits(config)[u].parameters[p]; empty for
-  // ModelInit::kRandom.
+  // sources[u] are those of the StoredTensors of ModelUnits(config)[u], one
+  // parameter's behind the other's; empty for ModelInit::kRandom.
   std::vector<std::vector<ParameterSource>> sources;
   uint64_t weight_bytes = 0;  // of all sources, in the files
   // Tensors of the files that the model doesn't use, known to be harmless: a

@@ -9,6 +9,12 @@
 namespace roundhouse {
 namespace {
 
+constexpr ExpertNames kQwenExperts = {.router = "mlp.gate",
+                                      .experts = "mlp.experts",
+                                      .gate = "gate_proj",
+                                      .up = "up_proj",
+                                      .down = "down_proj"};
+
 constexpr ModelFamily kFamilies[] = {
     {
         .architecture = Architecture::kLlama,
@@ -26,6 +32,8 @@ constexpr ModelFamily kFamilies[] = {
         .has_attention_bias = true,
         .has_mlp_bias = true,
         .sliding_layers = SlidingLayers::kNone,
+        .expert_names = nullptr,
+        .default_renormalize = false,
     },
     {
         .architecture = Architecture::kMistral,
@@ -43,6 +51,8 @@ constexpr ModelFamily kFamilies[] = {
         .has_attention_bias = false,
         .has_mlp_bias = false,
         .sliding_layers = SlidingLayers::kAll,
+        .expert_names = nullptr,
+        .default_renormalize = false,
     },
     {
         .architecture = Architecture::kQwen2,
@@ -60,6 +70,8 @@ constexpr ModelFamily kFamilies[] = {
         .has_attention_bias = false,
         .has_mlp_bias = false,
         .sliding_layers = SlidingLayers::kUpper,
+        .expert_names = nullptr,
+        .default_renormalize = false,
     },
     {
         .architecture = Architecture::kQwen3,
@@ -77,6 +89,27 @@ constexpr ModelFamily kFamilies[] = {
         .has_attention_bias = true,
         .has_mlp_bias = false,
         .sliding_layers = SlidingLayers::kUpper,
+        .expert_names = nullptr,
+        .default_renormalize = false,
+    },
+    {
+        .architecture = Architecture::kQwen3Moe,
+        .class_name = "Qwen3MoeForCausalLM",
+        .model_type = "qwen3_moe",
+        .default_kv_head_count = 4,
+        .default_head_dim = 0,
+        .default_max_position_tokens = 32768,
+        .default_rope_theta = 10000.0,
+        .default_rms_norm_eps = 1e-6,
+        .default_initializer_range = 0.02,
+        .default_tie_word_embeddings = false,
+        .query_key_norm = true,
+        .query_key_value_bias = false,
+        .has_attention_bias = true,
+        .has_mlp_bias = false,
+        .sliding_layers = SlidingLayers::kAllIfUsed,
+        .expert_names = &kQwenExperts,
+        .default_renormalize = false,
     },
 };
 

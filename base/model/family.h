@@ -2,8 +2,8 @@
 //
 // A family states what config.json leaves out (the defaults of transformers'
 // config class) and where its decoder layer differs from the common one (RMS
-// norms, rotary embedding, grouped-query attention, SwiGLU).  Pure data; a new
-// family is a new entry.
+// norms, rotary embedding, grouped-query attention, SwiGLU or a mixture of
+// such).  Pure data; a new family is a new entry.
 #ifndef ROUNDHOUSE_BASE_MODEL_FAMILY_H_
 #define ROUNDHOUSE_BASE_MODEL_FAMILY_H_
 
@@ -18,8 +18,20 @@ namespace roundhouse {
 // Which layers of a family may have a sliding window.
 enum class SlidingLayers {
   kNone,
-  kAll,    // where config.json: sliding_window is a number
-  kUpper,  // from config.json: max_window_layers on, if use_sliding_window
+  kAll,        // where config.json: sliding_window is a number
+  kUpper,      // from config.json: max_window_layers on, if use_sliding_window
+  kAllIfUsed,  // all, if use_sliding_window
+};
+
+// How a family's checkpoints name a mixture's tensors, below
+// "model.layers.0.".  Files have a tensor an expert and matrix:
+// "mlp.experts.3.gate_proj.weight".
+struct ExpertNames {
+  const char* router;   // "mlp.gate"
+  const char* experts;  // "mlp.experts"
+  const char* gate;     // "gate_proj"
+  const char* up;
+  const char* down;
 };
 
 struct ModelFamily {
@@ -41,6 +53,10 @@ struct ModelFamily {
   bool has_attention_bias;    // of q, k, v and o where config.json says so
   bool has_mlp_bias;          // of all three where config.json says so
   SlidingLayers sliding_layers;
+
+  // Null: layers have no experts.
+  const ExpertNames* expert_names;
+  bool default_renormalize;  // config.json: norm_topk_prob
 };
 
 // By class name or by model_type; null where no family has that name.

@@ -1,7 +1,11 @@
 #include "base/model/model_shape.h"
 
+#include <algorithm>
+#include <optional>
+
 #include "absl/strings/str_cat.h"
 #include "base/limits.h"
+#include "base/model/config_attention.h"
 #include "base/model/family.h"
 #include "base/model/json.h"
 #include "base/model/parameters.h"
@@ -14,37 +18,24 @@ constexpr JsonLimits kLimits = {.max_bytes = kMaxConfigBytes,
                                 .max_depth = kMaxJsonDepth,
                                 .max_keys = kMaxJsonKeys};
 
-// What a family's decoder layer has beside attention and expert matrices.
-struct MixtureFamily {
+// A family that is planned for and not trained.
+struct PlannedFamily {
   const char* class_name;
   const char* model_type;
-  int64_t default_head_dim;  // 0: hidden_size / num_attention_heads
-  bool query_key_norm;       // an RMS norm per query and key head
-  bool biases;               // of attention, router and experts
-  bool sinks;                // a number a query head
+  int64_t default_head_dim;
 };
-constexpr MixtureFamily kMixtures[] = {
-    {.class_name = "Qwen3MoeForCausalLM",
-     .model_type = "qwen3_moe",
-     .default_head_dim = 0,
-     .query_key_norm = true,
-     .biases = false,
-     .sinks = false},
-    {.class_name = "GptOssForCausalLM",
-     .model_type = "gpt_oss",
-     .default_head_dim = 64,
-     .query_key_norm = false,
-     .biases = true,
-     .sinks = true},
-};
+// Biases of attention, router and experts, and a sink a query head.
+constexpr PlannedFamily kPlanned[] = {{.class_name = "GptOssForCausalLM",
+                                       .model_type = "gpt_oss",
+                                       .default_head_dim = 64}};
 
-// Null: no mixture; then the parser of trainable families speaks.
-const MixtureFamily* FindMixture(const OrderedJson& root) {
+// Null: none such; then the parser of trainable families speaks.
+const PlannedFamily* FindPlanned(const OrderedJson& root) {
   const auto classes = root.find("architectures");
   const bool named = classes != root.end() && classes->is_array() &&
                      classes->size() == 1 && classes->front().is_string();
   const auto type = root.find("model_type");
-  for (const MixtureFamily& family : kMixtures) {
+  for (const PlannedFamily& family : kPlanned) {
     if (named ? classes->front() == family.class_name
               : type != root.end() && *type == family.model_type) {
       return &family;
@@ -53,7 +44,7 @@ const MixtureFamily* FindMixture(const OrderedJson& root) {
   return nullptr;
 }
 
-absl::Status CheckType(const JsonFields& fields, const MixtureFamily& family) {
+absl::Status CheckType(const JsonFields& fields, const PlannedFamily& family) {
   ASSIGN_OR_RETURN(const std::string type,
                    fields.StringOr("model_type", family.model_type));
   if (type == family.model_type) return absl::OkStatus();
@@ -63,7 +54,7 @@ absl::Status CheckType(const JsonFields& fields, const MixtureFamily& family) {
                    family.class_name, ", whose type is ", family.model_type));
 }
 
-absl::Status ReadSizes(const JsonFields& fields, const MixtureFamily& family,
+absl::Status ReadSizes(const JsonFields& fields, const PlannedFamily& family,
                        ModelShape* shape) {
   ASSIGN_OR_RETURN(shape->hidden_size,
                    fields.Size("hidden_size", kMaxHiddenSize));
@@ -75,9 +66,6 @@ absl::Status ReadSizes(const JsonFields& fields, const MixtureFamily& family,
                    fields.Size("num_key_value_heads", kMaxAttentionHeads));
   ASSIGN_OR_RETURN(shape->head_dim, fields.SizeOr("head_dim", kMaxHeadDim,
                                                   family.default_head_dim));
-  if (shape->head_dim == 0) {
-    shape->head_dim = shape->hidden_size / shape->head_count;
-  }
   ASSIGN_OR_RETURN(shape->vocab_size, fields.Size("vocab_size", kMaxVocabSize));
   ASSIGN_OR_RETURN(shape->max_position_tokens,
                    fields.Size("max_position_embeddings", kMaxPositionTokens));
@@ -112,91 +100,62 @@ absl::Status ReadExperts(const JsonFields& fields, ModelShape* shape) {
   return absl::OkStatus();
 }
 
-// A dense layer between sparse ones costs something else than they do.
-absl::Status CheckLayersAlike(const JsonFields& fields) {
-  ASSIGN_OR_RETURN(const int64_t step,
-                   fields.SizeOr("decoder_sparse_step", kMaxModelLayers, 1));
-  const OrderedJson* const dense = fields.Find("mlp_only_layers");
-  if (step == 1 && (dense == nullptr || dense->empty())) {
-    return absl::OkStatus();
-  }
-  return fields.Unsupported(
-      step == 1 ? "mlp_only_layers" : "decoder_sparse_step",
-      "layers without experts between those with experts are not supported");
-}
-
-absl::StatusOr<int64_t> CountSliding(const JsonFields& fields,
-                                     int64_t layer_count) {
-  const OrderedJson* const types = fields.Find("layer_types");
-  if (types == nullptr) return (layer_count + 1) / 2;  // every other, first on
-  if (!types->is_array() ||
-      static_cast<int64_t>(types->size()) != layer_count) {
-    return fields.Invalid("layer_types",
-                          absl::StrCat("expected a list of ", layer_count,
-                                       " names, one per layer"));
-  }
-  int64_t sliding = 0;
-  for (const OrderedJson& type : *types) {
-    if (type != "sliding_attention" && type != "full_attention") {
-      return fields.Unsupported(
-          "layer_types", absl::StrCat(QuoteForError(type.dump()),
-                                      " is not supported; supported: "
-                                      "full_attention, sliding_attention"));
-    }
-    sliding += type == "sliding_attention" ? 1 : 0;
-  }
-  return sliding;
-}
-
-absl::Status ReadWindow(const JsonFields& fields, const MixtureFamily& family,
-                        ModelShape* shape) {
-  // Qwen3-MoE has windows only where its flag says so, GPT-OSS always.
-  ASSIGN_OR_RETURN(const bool used,
-                   fields.BoolOr("use_sliding_window", family.sinks));
-  if (!used || !fields.Has("sliding_window")) return absl::OkStatus();
+absl::Status ReadWindow(const JsonFields& fields, ModelShape* shape) {
+  if (!fields.Has("sliding_window")) return absl::OkStatus();
   ASSIGN_OR_RETURN(shape->sliding_window,
                    fields.Size("sliding_window", kMaxPositionTokens));
-  ASSIGN_OR_RETURN(shape->sliding_layer_count,
-                   CountSliding(fields, shape->layer_count));
+  ASSIGN_OR_RETURN(const std::optional<LayerSet> by_types,
+                   ReadLayerTypes(fields, shape->layer_count));
+  if (by_types.has_value()) {
+    shape->sliding_layers = *by_types;
+    return absl::OkStatus();
+  }
+  // Every other one, the first on.
+  for (int64_t layer = 0; layer < shape->layer_count; layer += 2) {
+    shape->sliding_layers.set(static_cast<size_t>(layer));
+  }
   return absl::OkStatus();
 }
 
-void CountParameters(const MixtureFamily& family, ModelShape* shape) {
+void CountParameters(ModelShape* shape) {
   const int64_t hidden = shape->hidden_size;
   const int64_t query = shape->head_count * shape->head_dim;
   const int64_t key = shape->kv_head_count * shape->head_dim;
   const int64_t experts = shape->expert_count;
   shape->router_parameters = experts * hidden;
-  int64_t count = shape->attention_matrix_elements() +
-                  experts * shape->expert_matrix_elements() +
-                  shape->router_parameters + 2 * hidden;
-  if (family.query_key_norm) count += 2 * shape->head_dim;
-  if (family.sinks) count += shape->head_count;
-  if (family.biases) {
-    count += query + 2 * key + hidden + experts;
-    count += experts * (2 * shape->inner_size + hidden);
-  }
-  shape->layer_parameters = count;
+  const int64_t biases = query + 2 * key + hidden + experts +
+                         experts * (2 * shape->inner_size + hidden);
+  shape->layer_parameters = shape->attention_matrix_elements() +
+                            experts * shape->expert_matrix_elements() +
+                            shape->router_parameters + 2 * hidden +
+                            shape->head_count + biases;
 }
 
-absl::StatusOr<ModelShape> ReadMixture(const JsonFields& fields,
-                                       const MixtureFamily& family) {
+absl::StatusOr<ModelShape> ReadPlanned(const JsonFields& fields,
+                                       const PlannedFamily& family) {
   ModelShape shape;
   shape.model_type = family.model_type;
   RETURN_IF_ERROR(CheckType(fields, family));
   RETURN_IF_ERROR(ReadSizes(fields, family, &shape));
   RETURN_IF_ERROR(ReadExperts(fields, &shape));
-  RETURN_IF_ERROR(CheckLayersAlike(fields));
-  RETURN_IF_ERROR(ReadWindow(fields, family, &shape));
-  CountParameters(family, &shape);
+  RETURN_IF_ERROR(ReadWindow(fields, &shape));
+  CountParameters(&shape);
   return shape;
 }
 
 }  // namespace
 
 int64_t ModelShape::parameter_count() const {
-  return embedding_parameters() + layer_count * layer_parameters + hidden_size +
+  const auto dense = static_cast<int64_t>(dense_layers.count());
+  return embedding_parameters() + (layer_count - dense) * layer_parameters +
+         dense * dense_layer_parameters + hidden_size +
          (tie_word_embeddings ? 0 : embedding_parameters());
+}
+
+int64_t ModelShape::most_layer_parameters() const {
+  const auto dense = static_cast<int64_t>(dense_layers.count());
+  return std::max(dense < layer_count ? layer_parameters : 0,
+                  dense_layer_parameters);
 }
 
 int64_t ModelShape::attention_matrix_elements() const {
@@ -207,12 +166,20 @@ int64_t ModelShape::expert_matrix_elements() const {
   return 3 * hidden_size * inner_size;
 }
 
-int64_t ModelShape::active_matrix_elements() const {
-  return attention_matrix_elements() + router_parameters +
-         experts_per_token * expert_matrix_elements();
+int64_t ModelShape::ActiveInner(int64_t layer) const {
+  return dense_layers[static_cast<size_t>(layer)]
+             ? dense_inner_size
+             : experts_per_token * inner_size;
+}
+
+int64_t ModelShape::ActiveMatrixElements(int64_t layer) const {
+  const bool dense = dense_layers[static_cast<size_t>(layer)];
+  return attention_matrix_elements() + (dense ? 0 : router_parameters) +
+         3 * hidden_size * ActiveInner(layer);
 }
 
 ModelShape ShapeOfConfig(const ModelConfig& config) {
+  const MixtureConfig& mixture = config.mixture;
   ModelShape shape;
   shape.model_type = FamilyOf(config.architecture).model_type;
   shape.trainable = true;
@@ -225,12 +192,24 @@ ModelShape ShapeOfConfig(const ModelConfig& config) {
   shape.vocab_size = config.vocab_size;
   shape.max_position_tokens = config.max_position_tokens;
   shape.sliding_window = config.sliding_window;
-  if (config.sliding_window > 0) {
-    shape.sliding_layer_count = config.layer_count - config.first_sliding_layer;
-  }
+  shape.sliding_layers = config.sliding_layers;
   shape.tie_word_embeddings = config.tie_word_embeddings;
-  for (const ParameterSpec& spec : ModelUnit(config, 1).parameters) {
-    shape.layer_parameters += spec.element_count;
+  if (mixture.layers.any()) {
+    shape.inner_size = mixture.expert_size;
+    shape.expert_count = mixture.expert_count;
+    shape.experts_per_token = mixture.experts_per_token;
+    shape.router_parameters = mixture.expert_count * config.hidden_size;
+    shape.dense_layers = LayersFrom(0, config.layer_count) & ~mixture.layers;
+    shape.dense_inner_size = config.intermediate_size;
+  }
+  for (int64_t layer = 0; layer < config.layer_count; ++layer) {
+    int64_t& count = shape.dense_layers[static_cast<size_t>(layer)]
+                         ? shape.dense_layer_parameters
+                         : shape.layer_parameters;
+    if (count > 0) continue;
+    for (const ParameterSpec& spec : ModelUnit(config, layer + 1).parameters) {
+      count += spec.element_count;
+    }
   }
   return shape;
 }
@@ -239,10 +218,10 @@ absl::StatusOr<ModelShape> ParseModelShape(const std::string& json,
                                            const std::string& path) {
   RETURN_IF_ERROR(CheckJson(json, path, kLimits));
   const OrderedJson root = OrderedJson::parse(json, nullptr, false);
-  const MixtureFamily* const family =
-      root.is_object() ? FindMixture(root) : nullptr;
+  const PlannedFamily* const family =
+      root.is_object() ? FindPlanned(root) : nullptr;
   if (family != nullptr) {
-    return ReadMixture(JsonFields(root, path, ""), *family);
+    return ReadPlanned(JsonFields(root, path, ""), *family);
   }
   ASSIGN_OR_RETURN(const ModelConfig config, ParseModelConfig(json, path));
   return ShapeOfConfig(config);

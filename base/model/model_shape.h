@@ -1,6 +1,5 @@
 // A model's sizes as planning needs them: of every family that this build
-// trains, and of mixtures of experts (Qwen3-MoE, GPT-OSS), which it does not
-// train yet but can say the cost of.
+// trains, and of GPT-OSS, which it does not train yet but can say the cost of.
 //
 // All of it follows from config.json; no weights are read.  Pure.
 #ifndef ROUNDHOUSE_BASE_MODEL_MODEL_SHAPE_H_
@@ -20,23 +19,37 @@ struct ModelShape {
   std::string model_type;  // config.json's: "qwen3_moe"
   bool trainable = false;  // by this build
   int64_t hidden_size = 0;
-  int64_t layer_count = 0;  // decoder layers, all alike but for their windows
+  int64_t layer_count = 0;  // decoder layers
   int64_t head_count = 0;
   int64_t kv_head_count = 0;
   int64_t head_dim = 0;
   int64_t inner_size = 0;  // of the MLP, or of one expert
   int64_t expert_count = 1;
   int64_t experts_per_token = 1;
+  LayerSet dense_layers;         // of a mixture, that have an MLP instead
+  int64_t dense_inner_size = 0;  // of theirs
   int64_t vocab_size = 0;
   int64_t max_position_tokens = 0;
-  int64_t sliding_window = 0;       // tokens, of those that have one
-  int64_t sliding_layer_count = 0;  // layers with it
+  int64_t sliding_window = 0;  // tokens, of sliding_layers
+  LayerSet sliding_layers;
   bool tie_word_embeddings = false;
 
-  int64_t layer_parameters = 0;   // of one decoder layer, all its experts
-  int64_t router_parameters = 0;  // those of its router's matrix; 0: none
+  int64_t layer_parameters = 0;        // of one decoder layer, all its experts
+  int64_t dense_layer_parameters = 0;  // of one of dense_layers
+  int64_t router_parameters = 0;       // of a router's matrix; 0: none
 
   bool mixture() const { return expert_count > 1; }
+  bool HasExperts(int64_t layer) const {
+    return mixture() && !dense_layers[static_cast<size_t>(layer)];
+  }
+  int64_t WindowOf(int64_t layer) const {  // 0: none
+    return sliding_layers[static_cast<size_t>(layer)] ? sliding_window : 0;
+  }
+  int64_t LayerParameters(int64_t layer) const {
+    return dense_layers[static_cast<size_t>(layer)] ? dense_layer_parameters
+                                                    : layer_parameters;
+  }
+  int64_t most_layer_parameters() const;  // of any decoder layer
   int64_t embedding_parameters() const { return vocab_size * hidden_size; }
   // What the head reads: final norm and matrix, also where that is tied.
   int64_t head_parameters() const {
@@ -47,8 +60,10 @@ struct ModelShape {
   // Elements of the attention's four matrices, and of one expert's three.
   int64_t attention_matrix_elements() const;
   int64_t expert_matrix_elements() const;
-  // Elements of the matrices that one token is multiplied with in a layer.
-  int64_t active_matrix_elements() const;
+  // The inner width of what a token goes through in a layer, and the elements
+  // of the matrices that it is multiplied with.
+  int64_t ActiveInner(int64_t layer) const;
+  int64_t ActiveMatrixElements(int64_t layer) const;
 
   friend bool operator==(const ModelShape&, const ModelShape&) = default;
 };
@@ -56,8 +71,8 @@ struct ModelShape {
 // REQUIRES: `config` is as ParseModelConfig gives it.
 ModelShape ShapeOfConfig(const ModelConfig& config);
 
-// config.json's text, errors as ParseModelConfig's; a mixture whose layers are
-// not all alike is UNIMPLEMENTED by name.  `path` names the file in errors.
+// config.json's text, errors as ParseModelConfig's.  `path` names the file in
+// them.
 absl::StatusOr<ModelShape> ParseModelShape(const std::string& json,
                                            const std::string& path);
 

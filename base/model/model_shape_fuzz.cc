@@ -24,9 +24,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   ROUNDHOUSE_CHECK(within(shape->experts_per_token, shape->expert_count));
   ROUNDHOUSE_CHECK(within(shape->head_dim, kMaxHeadDim));
   ROUNDHOUSE_CHECK(within(shape->inner_size, kMaxIntermediateSize));
-  ROUNDHOUSE_CHECK(shape->sliding_layer_count >= 0 &&
-                   shape->sliding_layer_count <= shape->layer_count);
-  ROUNDHOUSE_CHECK(shape->layer_parameters >= shape->active_matrix_elements());
-  ROUNDHOUSE_CHECK(shape->parameter_count() > shape->layer_parameters);
+  const auto last = static_cast<size_t>(shape->layer_count);
+  ROUNDHOUSE_CHECK((shape->sliding_layers >> last).none());
+  ROUNDHOUSE_CHECK((shape->dense_layers >> last).none());
+  for (int64_t layer = 0; layer < shape->layer_count; ++layer) {
+    ROUNDHOUSE_CHECK(shape->LayerParameters(layer) >=
+                     shape->ActiveMatrixElements(layer));
+    ROUNDHOUSE_CHECK(shape->most_layer_parameters() >=
+                     shape->LayerParameters(layer));
+  }
+  ROUNDHOUSE_CHECK(shape->parameter_count() > shape->most_layer_parameters());
   return 0;
 }

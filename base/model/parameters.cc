@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/log.h"
 #include "base/model/family.h"
 
@@ -62,6 +63,44 @@ bool HasBias(const ModelConfig& config, ParamRole matrix) {
   return matrix == ParamRole::kO ? config.output_bias : config.mlp_bias;
 }
 
+// The router and the experts of one layer.
+void AddMixture(const ModelConfig& config, const std::string& prefix,
+                UnitSpec* unit) {
+  const MixtureConfig& mixture = config.mixture;
+  const ExpertNames& names = *FamilyOf(config.architecture).expert_names;
+  const int64_t hidden = config.hidden_size;
+  const auto suffix = [](const char* matrix) {
+    return absl::StrCat(".", matrix, ".weight");
+  };
+  const std::string experts = prefix + names.experts;
+  Add(unit, absl::StrCat(prefix, names.router, ".weight"), ParamRole::kRouter,
+      {mixture.expert_count, hidden});
+  Add(unit, experts + ".gate_up_proj", ParamRole::kExpertsGateUp,
+      {mixture.expert_count, 2 * mixture.expert_size, hidden});
+  unit->parameters.back().experts = {experts + ".",
+                                     {suffix(names.gate), suffix(names.up)}};
+  Add(unit, experts + ".down_proj", ParamRole::kExpertsDown,
+      {mixture.expert_count, hidden, mixture.expert_size});
+  unit->parameters.back().experts = {experts + ".", {suffix(names.down)}};
+}
+
+// Appends the tensors of a parameter that is stored expert by expert.
+void AddExpertTensors(const ParameterSpec& spec,
+                      std::vector<StoredTensor>* tensors) {
+  const std::vector<std::string>& suffixes = spec.experts.suffixes;
+  const std::vector<int64_t> shape = {
+      spec.shape[1] / static_cast<int64_t>(suffixes.size()), spec.shape[2]};
+  const int64_t elements = shape[0] * shape[1];
+  int64_t offset = spec.unit_offset_elements;
+  for (int64_t expert = 0; expert < spec.shape[0]; ++expert) {
+    for (const std::string& suffix : suffixes) {
+      tensors->push_back({absl::StrCat(spec.experts.prefix, expert, suffix),
+                          shape, elements, offset});
+      offset += elements;
+    }
+  }
+}
+
 std::string LayerPrefix(int64_t layer) {
   return absl::StrCat("model.layers.", layer, ".");
 }
@@ -99,6 +138,10 @@ UnitSpec DecoderUnit(const ModelConfig& config, int64_t layer) {
     add("self_attn.k_norm", ParamRole::kKNorm, {config.head_dim});
   }
   add("post_attention_layernorm", ParamRole::kPostNorm, {hidden});
+  if (config.HasExperts(layer)) {
+    AddMixture(config, prefix, &unit);
+    return unit;
+  }
   for (ParamRole role : {ParamRole::kGate, ParamRole::kUp, ParamRole::kDown}) {
     add_linear(role);
   }
@@ -117,6 +160,19 @@ UnitSpec HeadUnit(const ModelConfig& config) {
 
 }  // namespace
 
+std::vector<StoredTensor> StoredTensors(const UnitSpec& unit) {
+  std::vector<StoredTensor> tensors;
+  for (const ParameterSpec& spec : unit.parameters) {
+    if (spec.experts.suffixes.empty()) {
+      tensors.push_back({spec.name, spec.shape, spec.element_count,
+                         spec.unit_offset_elements});
+    } else {
+      AddExpertTensors(spec, &tensors);
+    }
+  }
+  return tensors;
+}
+
 const char* LinearName(ParamRole matrix) {
   static constexpr const char* kNames[kLinearRoleCount] = {
       "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj",
@@ -132,6 +188,19 @@ std::vector<std::string> TargetModuleNames(uint32_t targets) {
     if (targets >> i & 1) names.push_back(path.substr(path.find('.') + 1));
   }
   return names;
+}
+
+absl::StatusOr<uint32_t> TargetsOf(uint32_t targets, bool has_experts) {
+  if (targets == kAllLinear) {
+    return has_experts ? kAttentionTargets : kAllLinearTargets;
+  }
+  const uint32_t of_mlp = targets & ~kAttentionTargets;
+  if (!has_experts || of_mlp == 0) return targets;
+  return absl::InvalidArgumentError(absl::StrCat(
+      absl::StrJoin(TargetModuleNames(of_mlp), ", "),
+      ": a model with experts has adapters of its attention only; all-linear "
+      "is ",
+      absl::StrJoin(TargetModuleNames(kAttentionTargets), ", ")));
 }
 
 uint32_t TargetModuleBit(const std::string& name) {

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "base/model/config.h"
 
 namespace roundhouse {
@@ -67,8 +68,14 @@ enum class ParamRole : uint32_t {
   kGateLoraB = 32,
   kUpLoraB = 33,
   kDownLoraB = 34,
+  // A layer with E experts of inner width I has these instead of kGate to
+  // kDown.
+  kRouter = 35,  // [E, hidden]
+  kExpertsGateUp =
+      36,             // [E, 2 I, hidden], of each expert the gate's rows first
+  kExpertsDown = 37,  // [E, hidden, I]
 };
-inline constexpr int kParamRoleCount = 35;
+inline constexpr int kParamRoleCount = 38;
 
 // The matrices of a decoder layer, in the order of their biases and adapters.
 inline constexpr ParamRole kLinearRoles[] = {
@@ -88,6 +95,14 @@ const char* LinearName(ParamRole matrix);
 
 // AdapterConfig::targets with every matrix.
 inline constexpr uint32_t kAllLinearTargets = (1u << kLinearRoleCount) - 1;
+// The attention's: all that a model with experts can have.  Experts are no
+// matrices of their own; PEFT targets them as parameters.
+inline constexpr uint32_t kAttentionTargets = kAllLinearTargets & 0xf;
+// What "all-linear" is before the model is known.
+inline constexpr uint32_t kAllLinear = 1u << 31;
+// `targets`, with kAllLinear as the model has it.  INVALID_ARGUMENT naming what
+// a model with experts cannot have.
+absl::StatusOr<uint32_t> TargetsOf(uint32_t targets, bool has_experts);
 // "q_proj" of each matrix in `targets`, in their order.
 std::vector<std::string> TargetModuleNames(uint32_t targets);
 // The bit of "q_proj" or "self_attn.q_proj"; 0 for what names no matrix.
@@ -128,9 +143,21 @@ struct AdapterConfig {
 // is right.
 absl::Status CheckAdapter(const AdapterConfig& adapter);
 
+// How a checkpoint stores a parameter of all experts of a layer: a tensor an
+// expert and matrix, named prefix + number + suffix.  The parameter is these
+// one after the other, of expert 0 in the order of `suffixes` first.
+struct ExpertTensors {
+  std::string prefix;                 // "model.layers.0.mlp.experts."
+  std::vector<std::string> suffixes;  // ".gate_proj.weight"; empty: one tensor
+
+  bool operator==(const ExpertTensors&) const = default;
+};
+
 struct ParameterSpec {
-  std::string
-      name;  // as in the checkpoint: "model.layers.0.self_attn.q_proj.weight"
+  // As transformers has it in memory, and the checkpoint where it stores one
+  // tensor: "model.layers.0.self_attn.q_proj.weight".
+  std::string name;
+  ExpertTensors experts;
   ParamRole role;
   std::vector<int64_t> shape;
   int64_t element_count = 0;
@@ -147,6 +174,18 @@ struct UnitSpec {
   std::vector<ParameterSpec> parameters;
   int64_t element_count = 0;  // padded: a multiple of kTensorAlignElements
 };
+
+// One tensor of a checkpoint, and where in its unit it lies.
+struct StoredTensor {
+  std::string name;
+  std::vector<int64_t> shape;
+  int64_t element_count = 0;
+  int64_t unit_offset_elements = 0;
+};
+
+// The tensors that a checkpoint stores the unit as: its parameters in their
+// order, those of experts one after the other.
+std::vector<StoredTensor> StoredTensors(const UnitSpec& unit);
 
 // All units in the order above.
 std::vector<UnitSpec> ModelUnits(const ModelConfig& config);

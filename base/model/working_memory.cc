@@ -1,6 +1,7 @@
 #include "base/model/working_memory.h"
 
 #include <algorithm>
+#include <map>
 
 #include "base/log.h"
 #include "base/model/family.h"
@@ -22,11 +23,16 @@ constexpr uint64_t kPackedSplits = 3;
 constexpr uint64_t kSplitCopies = 7;
 constexpr uint64_t kSplitProducts = 3;
 
-// Everything in bytes; widths in elements of one token.
+// A place in a list of picks or tokens, as LibTorch counts.
+constexpr uint64_t kIndexBytes = sizeof(int64_t);
+
+// For one kind of layer: with experts, or without.  Everything in bytes; widths
+// in elements of one token.
 class Estimate {
  public:
+  // As `layer` is.
   Estimate(const ModelConfig& config, const AdapterConfig& adapter,
-           const WorkingShape& shape)
+           const WorkingShape& shape, int64_t layer)
       : config_(config),
         adapter_(adapter),
         shape_(shape),
@@ -34,29 +40,33 @@ class Estimate {
                 static_cast<uint64_t>(shape.batch.tokens)),
         element_(DTypeBytes(shape.dtype)),
         hidden_(static_cast<uint64_t>(config.hidden_size)),
-        inner_(static_cast<uint64_t>(config.intermediate_size)),
+        layer_(layer),
+        has_experts_(config.HasExperts(layer)),
+        inner_(has_experts_ ? 0
+                            : static_cast<uint64_t>(config.intermediate_size)),
         query_(static_cast<uint64_t>(config.head_count * config.head_dim)),
         key_(static_cast<uint64_t>(config.kv_head_count * config.head_dim)),
         vocab_(static_cast<uint64_t>(config.vocab_size)) {}
 
-  uint64_t Stage(int64_t first, int64_t last) const {
-    const bool head = last == config_.layer_count;
-    const auto layers = static_cast<uint64_t>((head ? last : last + 1) - first);
-    const uint64_t of_head = head ? Head() : 0;
-    if (layers == 0) return Rotary() + of_head;
-    if (!shape_.backward) return Rotary() + std::max(Passing(), of_head);
-    // The last layer's backward is the first: all that is kept is still there.
-    const uint64_t others =
-        shape_.layer_recompute ? layers * Hidden() : (layers - 1) * Graph();
-    const uint64_t own = shape_.layer_recompute ? 0 : Graph();
-    return Rotary() + others + std::max(Backward(), own + of_head);
+  // While the layer runs forward, without a graph; the graph that it keeps; and
+  // while it runs backward, that included.
+  uint64_t Passing() const {
+    return 5 * Hidden() +
+           std::max(Of(std::max(3 * inner_, 6 * query_ + 4 * key_), element_),
+                    ExpertsPassing()) +
+           AdapterCopies();
   }
+  uint64_t Graph() const { return AttentionGraph() + MlpGraph(); }
+  uint64_t Backward() const;
+  // The same for every layer.
+  uint64_t Head() const;
+  uint64_t Rotary() const;
+  uint64_t Hidden() const { return Of(hidden_, element_); }
 
  private:
   uint64_t Of(uint64_t width, uint64_t bytes) const {
     return tokens_ * width * bytes;
   }
-  uint64_t Hidden() const { return Of(hidden_, element_); }
   // What a norm of `width` in `parts` keeps beside an input that others keep,
   // too, or an output that they do: a number for each part.
   uint64_t Norm(uint64_t width, uint64_t parts) const {
@@ -67,13 +77,6 @@ class Estimate {
   // tokens.
   uint64_t NormSums() const {
     return Of(std::max(hidden_, query_), kWide) / 64;
-  }
-
-  // cos and sin, also of each token where rows are packed, and their making.
-  uint64_t Rotary() const {
-    const auto width = static_cast<uint64_t>(config_.head_dim);
-    const auto row = static_cast<uint64_t>(shape_.batch.tokens);
-    return 2 * row * width * (element_ + 2 * kWide) + 2 * Of(width, element_);
   }
 
   // What a decoder layer keeps for its backward: in its attention, q and k
@@ -111,9 +114,50 @@ class Estimate {
   }
   uint64_t MlpGraph() const {
     return Norm(hidden_, 1) + Hidden() + Of(3 * inner_, element_) +
-           Of(3 * Rank(), kWide);
+           Of(3 * Rank(), kWide) + ExpertsGraph();
   }
-  uint64_t Graph() const { return AttentionGraph() + MlpGraph(); }
+
+  // A layer's experts: E of inner width I, k a token.
+  uint64_t Experts() const {
+    return static_cast<uint64_t>(config_.mixture.expert_count);
+  }
+  uint64_t ExpertInner() const {
+    return static_cast<uint64_t>(config_.mixture.expert_size);
+  }
+  uint64_t Picks() const {
+    return static_cast<uint64_t>(config_.mixture.experts_per_token);
+  }
+  // They keep the router's probabilities, of each pick its weight and place,
+  // and gate and up.
+  uint64_t ExpertsGraph() const {
+    if (!has_experts_) return 0;
+    return Of(Experts(), kWide) + Of(4 * Picks(), kIndexBytes) +
+           Of(3 * Picks(), kWide) + Of(Picks() * 2 * ExpertInner(), element_);
+  }
+  // Forward: logits are sorted; gates and ups lie densely beside their product,
+  // or the product beside all outputs.
+  uint64_t ExpertsPassing() const {
+    if (!has_experts_) return 0;
+    const uint64_t router =
+        Of(Experts(), element_ + 2 * kWide + 3 * kIndexBytes);
+    const uint64_t row =
+        std::max(5 * ExpertInner(), 3 * ExpertInner() + hidden_);
+    return std::max(router, Of(Picks() * row, element_) +
+                                Of(2 * hidden_, kWide) +
+                                Of(hidden_, element_)) +
+           Of(6 * Picks(), kIndexBytes);
+  }
+  // Backward, beside what was kept: gradients of gates and ups beside both, or
+  // with those of all inputs.
+  uint64_t ExpertsBackward() const {
+    if (!has_experts_) return 0;
+    const uint64_t inner = ExpertInner();
+    const uint64_t row =
+        std::max({5 * inner * element_, 2 * inner * (element_ + kWide),
+                  (2 * inner + hidden_) * element_});
+    return Of(Picks(), row) + Of(2 * hidden_, kWide) + Of(hidden_, element_) +
+           Of(2 * Experts(), kWide);
+  }
   uint64_t Rank() const { return static_cast<uint64_t>(adapter_.rank); }
 
   // What a matrix with an adapter takes beside what it takes without one: its
@@ -131,72 +175,89 @@ class Estimate {
     return (element_ == kWide ? 3 : 5) * Of(widest, kWide);
   }
 
-  // A layer forward, without a graph.
-  uint64_t Passing() const {
-    return 5 * Hidden() +
-           Of(std::max(3 * inner_, 6 * query_ + 4 * key_), element_) +
-           AdapterCopies();
-  }
-
-  // A layer backward, its own graph included.  What it kept goes as gradients
-  // of weights come, which stay until all are there; then one after the other
-  // has a copy in fp32.
-  uint64_t Backward() const {
-    const bool adapters = adapter_.present();
-    const UnitSpec unit =
-        adapters ? AdapterUnit(config_, adapter_, 0) : ModelUnit(config_, 1);
-    const uint64_t element = adapters ? kWide : element_;
-    uint64_t weights = 0;
-    uint64_t largest = 0;
-    for (const ParameterSpec& one : unit.parameters) {
-      const auto elements = static_cast<uint64_t>(one.element_count);
-      weights += elements * element;
-      largest = std::max(largest, elements);
-    }
-    const uint64_t states =
-        4 * Hidden() + NormSums() +
-        std::max(Of(std::max(3 * inner_, 4 * query_), element_),
-                 AdapterCopies() + (adapters ? Of(inner_, element_) : 0));
-    return states +
-           std::max({Graph() + largest * element,
-                     AttentionGraph() + AttentionSums() + weights,
-                     weights + (element == kWide ? 0 : largest * kWide)});
-  }
-
-  uint64_t Head() const {
-    const uint64_t rows =
-        std::min(tokens_, static_cast<uint64_t>(shape_.head_token_chunk));
-    const uint64_t logits = rows * vocab_;
-    // What is added up in the dtype and in fp32.
-    const uint64_t both = element_ == kWide ? kWide : element_ + kWide;
-    // In the dtype and in fp32, and their log-probabilities.
-    uint64_t chunk = logits * (kWide + both);
-    const uint64_t states = 2 * Hidden() + Norm(hidden_, 1);
-    if (!shape_.backward) return states + chunk;
-    // The latter's gradient in the dtype, and of that the matrix's, one chunk's
-    // beside the sum.
-    chunk += logits * element_;
-    if (!adapter_.present()) {
-      const uint64_t matrix = vocab_ * hidden_;
-      chunk = std::max(chunk + (rows < tokens_ ? matrix * kWide : 0),
-                       logits * element_ + matrix * (kWide + both));
-    }
-    // The gradient of the normed states is there chunk by chunk and whole, and
-    // so is that of what follows.
-    return states + 3 * Hidden() + Of(hidden_, kWide) + chunk;
-  }
-
   const ModelConfig& config_;
   const AdapterConfig& adapter_;
   const WorkingShape& shape_;
   const uint64_t tokens_;
   const uint64_t element_;
   const uint64_t hidden_;
-  const uint64_t inner_;
+  const int64_t layer_;
+  const bool has_experts_;
+  const uint64_t inner_;  // of its MLP; 0: it has experts
   const uint64_t query_;
   const uint64_t key_;
   const uint64_t vocab_;
 };
+
+// cos and sin, also of each token where rows are packed, and their making.
+uint64_t Estimate::Rotary() const {
+  const auto width = static_cast<uint64_t>(config_.head_dim);
+  const auto row = static_cast<uint64_t>(shape_.batch.tokens);
+  return 2 * row * width * (element_ + 2 * kWide) + 2 * Of(width, element_);
+}
+
+// A layer backward, its own graph included.  What it kept goes as gradients
+// of weights come, which stay until all are there; then one after the other
+// has a copy in fp32.
+uint64_t Estimate::Backward() const {
+  const bool adapters = adapter_.present();
+  const UnitSpec unit = adapters ? AdapterUnit(config_, adapter_, layer_)
+                                 : ModelUnit(config_, layer_ + 1);
+  const uint64_t element = adapters ? kWide : element_;
+  uint64_t weights = 0;
+  uint64_t largest = 0;
+  for (const ParameterSpec& one : unit.parameters) {
+    const auto elements = static_cast<uint64_t>(one.element_count);
+    weights += elements * element;
+    largest = std::max(largest, elements);
+  }
+  const uint64_t states =
+      4 * Hidden() + NormSums() +
+      std::max({Of(std::max(3 * inner_, 4 * query_), element_),
+                ExpertsBackward(),
+                AdapterCopies() + (adapters ? Of(inner_, element_) : 0)});
+  return states +
+         std::max({Graph() + largest * element,
+                   AttentionGraph() + AttentionSums() + weights,
+                   weights + (element == kWide ? 0 : largest * kWide)});
+}
+
+uint64_t Estimate::Head() const {
+  const uint64_t rows =
+      std::min(tokens_, static_cast<uint64_t>(shape_.head_token_chunk));
+  const uint64_t logits = rows * vocab_;
+  // What is added up in the dtype and in fp32.
+  const uint64_t both = element_ == kWide ? kWide : element_ + kWide;
+  // In the dtype and in fp32, and their log-probabilities.
+  uint64_t chunk = logits * (kWide + both);
+  const uint64_t states = 2 * Hidden() + Norm(hidden_, 1);
+  if (!shape_.backward) return states + chunk;
+  // The latter's gradient in the dtype, and of that the matrix's, one chunk's
+  // beside the sum.
+  chunk += logits * element_;
+  if (!adapter_.present()) {
+    const uint64_t matrix = vocab_ * hidden_;
+    chunk = std::max(chunk + (rows < tokens_ ? matrix * kWide : 0),
+                     logits * element_ + matrix * (kWide + both));
+  }
+  // The gradient of the normed states is there chunk by chunk and whole, and
+  // so is that of what follows.
+  return states + 3 * Hidden() + Of(hidden_, kWide) + chunk;
+}
+
+// For one kind of layer.
+struct LayerBytes {
+  uint64_t running = 0;
+  uint64_t kept = 0;  // from its forward pass to its backward
+};
+
+LayerBytes BytesOf(const ModelConfig& config, const AdapterConfig& adapter,
+                   const WorkingShape& shape, int64_t layer) {
+  const Estimate own(config, adapter, shape, layer);
+  if (!shape.backward) return {own.Passing(), 0};
+  if (!shape.layer_recompute) return {own.Backward(), own.Graph()};
+  return {own.Hidden() + own.Backward(), own.Hidden()};
+}
 
 }  // namespace
 
@@ -204,7 +265,20 @@ uint64_t WorkingBytes(const ModelConfig& config, const AdapterConfig& adapter,
                       const WorkingShape& shape, int64_t first, int64_t last) {
   ROUNDHOUSE_CHECK(0 <= first && first <= last && last <= config.layer_count)
       << first << " " << last;
-  return Estimate(config, adapter, shape).Stage(first, last);
+  const Estimate any(config, adapter, shape, 0);
+  const uint64_t head = last == config.layer_count ? any.Head() : 0;
+  std::map<bool, LayerBytes> kinds;  // by whether they have experts
+  uint64_t most = head;
+  uint64_t kept = 0;  // of the layers before, while one runs backward
+  for (int64_t layer = first; layer <= last; ++layer) {
+    if (layer == config.layer_count) break;
+    const auto [kind, is_new] = kinds.try_emplace(config.HasExperts(layer));
+    if (is_new) kind->second = BytesOf(config, adapter, shape, layer);
+    const LayerBytes& bytes = kind->second;
+    most = std::max(most, kept + bytes.running);
+    kept += bytes.kept;
+  }
+  return any.Rotary() + std::max(most, kept + head);
 }
 
 }  // namespace roundhouse

@@ -16,6 +16,7 @@
 #include <type_traits>
 
 #include "base/dtype.h"
+#include "base/limits.h"
 #include "base/reduction.h"
 #include "base/wire/words.h"
 
@@ -57,6 +58,10 @@ struct ArenaHeader {
   DoorbellTable doorbells;
 };
 
+// A LayerSet: bit l % 64 of word l / 64 for decoder layer l.
+inline constexpr int kLayerSetWords =
+    static_cast<int>(kMaxModelLayers + 63) / 64;
+
 // The model's dimensions as base/model/config.h has them.
 struct ModelDims {
   uint32_t architecture;
@@ -80,7 +85,12 @@ struct ModelDims {
   double rope_high_freq_factor;
   int64_t rope_original_max_position_tokens;
   int64_t sliding_window;
-  int64_t first_sliding_layer;
+  uint64_t sliding_layers[kLayerSetWords];
+  uint64_t expert_layers[kLayerSetWords];
+  int64_t expert_count;  // 0: none, as the next two
+  int64_t experts_per_token;
+  int64_t expert_size;
+  uint64_t renormalize;
 };
 
 // What trains where not everything does (base/model/parameters.h).

@@ -1,10 +1,33 @@
 #include "base/wire/model_dims.h"
 
+#include <cstddef>
+#include <cstdint>
+
 namespace roundhouse::wire {
+namespace {
+
+constexpr size_t kWordBits = 64;
+
+void Put(const LayerSet& layers, uint64_t words[kLayerSetWords]) {
+  for (size_t layer = 0; layer < layers.size(); ++layer) {
+    if (!layers[layer]) continue;
+    words[layer / kWordBits] |= uint64_t{1} << layer % kWordBits;
+  }
+}
+
+LayerSet LayersOf(const uint64_t words[kLayerSetWords]) {
+  LayerSet layers;
+  for (size_t layer = 0; layer < layers.size(); ++layer) {
+    layers[layer] = (words[layer / kWordBits] >> layer % kWordBits & 1) != 0;
+  }
+  return layers;
+}
+
+}  // namespace
 
 ModelDims DimsOf(const ModelConfig& config) {
   const RopeScaling& rope = config.rope_scaling;
-  return {
+  ModelDims dims = {
       .architecture = static_cast<uint32_t>(config.architecture),
       .tie_word_embeddings = config.tie_word_embeddings ? 1u : 0u,
       .hidden_size = config.hidden_size,
@@ -26,8 +49,16 @@ ModelDims DimsOf(const ModelConfig& config) {
       .rope_high_freq_factor = rope.high_freq_factor,
       .rope_original_max_position_tokens = rope.original_max_position_tokens,
       .sliding_window = config.sliding_window,
-      .first_sliding_layer = config.first_sliding_layer,
+      .sliding_layers = {},
+      .expert_layers = {},
+      .expert_count = config.mixture.expert_count,
+      .experts_per_token = config.mixture.experts_per_token,
+      .expert_size = config.mixture.expert_size,
+      .renormalize = config.mixture.renormalize ? 1u : 0u,
   };
+  Put(config.sliding_layers, dims.sliding_layers);
+  Put(config.mixture.layers, dims.expert_layers);
+  return dims;
 }
 
 ModelConfig ConfigOf(const ModelDims& dims, DType dtype) {
@@ -53,7 +84,12 @@ ModelConfig ConfigOf(const ModelDims& dims, DType dtype) {
   config.output_bias = dims.output_bias != 0;
   config.mlp_bias = dims.mlp_bias != 0;
   config.sliding_window = dims.sliding_window;
-  config.first_sliding_layer = dims.first_sliding_layer;
+  config.sliding_layers = LayersOf(dims.sliding_layers);
+  config.mixture = {.expert_count = dims.expert_count,
+                    .experts_per_token = dims.experts_per_token,
+                    .expert_size = dims.expert_size,
+                    .renormalize = dims.renormalize != 0,
+                    .layers = LayersOf(dims.expert_layers)};
   config.rms_norm_eps = dims.rms_norm_eps;
   config.tie_word_embeddings = dims.tie_word_embeddings != 0;
   config.dtype = dtype;

@@ -22,7 +22,12 @@ TEST(ModelDims, KeepsEveryFieldThatTheComputationReads) {
   config.output_bias = true;
   config.mlp_bias = true;
   config.sliding_window = 14;
-  config.first_sliding_layer = 15;
+  config.sliding_layers = LayersFrom(15, 100);
+  config.mixture = {.expert_count = 17,
+                    .experts_per_token = 18,
+                    .expert_size = 19,
+                    .renormalize = true,
+                    .layers = LayersFrom(63, kMaxModelLayers)};
   config.rms_norm_eps = 16;
   config.tie_word_embeddings = true;
   config.dtype = DType::kBF16;

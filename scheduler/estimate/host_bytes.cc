@@ -49,7 +49,7 @@ HostMemory HostBytesOf(const TrainingSetup& setup, int64_t tensors,
                              : shape.head_parameters();
     bytes.contributions =
         contribution_bytes *
-        (blocks.layers * shape.layer_parameters + blocks.head * head);
+        (blocks.layers * shape.most_layer_parameters() + blocks.head * head);
   } else {
     bytes.base = kFrozenBytes * setup.shape.parameter_count();
     bytes.state = kAdapterStateBytes * trained;

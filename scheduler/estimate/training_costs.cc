@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/limits.h"
@@ -26,8 +28,13 @@ constexpr double kExpertsWeightGradient = 0.123;
 // Beyond this many bytes nothing is planned, and no sum overflows.
 constexpr double kMostBytes = 1e15;
 
-int64_t ActiveInner(const ModelShape& shape) {
-  return shape.inner_size * shape.experts_per_token;
+// The widest that a token goes through in any block.
+int64_t MostActiveInner(const ModelShape& shape) {
+  int64_t most = 0;
+  for (int64_t layer = 0; layer < shape.layer_count; ++layer) {
+    most = std::max(most, shape.ActiveInner(layer));
+  }
+  return most;
 }
 
 // Query-key pairs of one sequence with a window (w >= s: none).
@@ -69,40 +76,48 @@ int64_t Nanoseconds(double flops, double tflops, double efficiency) {
                            std::llround(flops / (tflops * efficiency) * 1e-3));
 }
 
-// Everything that a token keeps of a block, as device_memory.h counts it.
+// Everything that a token keeps of the largest block, as device_memory.h counts
+// it.
 int64_t BlockTokenBytes(const ModelShape& shape) {
   return 8 * shape.hidden_size +
          4 * (shape.head_count + shape.kv_head_count) * shape.head_dim +
-         6 * ActiveInner(shape);
+         6 * MostActiveInner(shape);
 }
 
-void SetTimes(const TrainingSetup& setup, double tflops, ModelCosts* costs) {
-  const double matrix = BlockMatrixFlops(setup);
-  const double attention = BlockAttentionFlops(setup);
-  const double head = HeadFlops(setup);
-  const BlockEfficiency share = EfficiencyOf(setup.shape);
+BlockCosts BlockOf(const TrainingSetup& setup, double tflops, int64_t layer) {
+  const ModelShape& shape = setup.shape;
+  const double matrix = BlockMatrixFlops(setup, layer);
+  const double attention = BlockAttentionFlops(setup, layer);
+  const BlockEfficiency share = EfficiencyOf(shape, layer);
   const bool full = setup.method == TrainingMethod::kFull;
-  costs->forward_ns = Nanoseconds(matrix + attention, tflops, share.forward);
-  costs->backward_ns =
+  const int64_t parameters = shape.LayerParameters(layer);
+  const int64_t adapters = AdapterParameters(setup);
+  const bool experts = shape.HasExperts(layer);
+  BlockCosts block;
+  block.forward_ns = Nanoseconds(matrix + attention, tflops, share.forward);
+  block.backward_ns =
       Nanoseconds(matrix + 2 * attention, tflops, share.input_gradient) +
       (full ? Nanoseconds(matrix, tflops, share.weight_gradient) : 0);
-  if (setup.layer_recompute) costs->backward_ns += costs->forward_ns;
+  if (setup.layer_recompute) block.backward_ns += block.forward_ns;
+  block.bytes = 2 * parameters + 4 * adapters;
+  block.gradient_bytes = 2 * (full ? parameters : adapters);
+  block.experts_per_token = experts ? shape.experts_per_token : 1;
+  // With layer_recompute a layer of a stage keeps its input only; the eight
+  // bytes a width that are counted still are more than that.
+  if (!setup.layer_recompute) {
+    block.inner = shape.ActiveInner(layer) / block.experts_per_token;
+  }
+  return block;
+}
+
+void SetHead(const TrainingSetup& setup, double tflops, ModelCosts* costs) {
+  const double head = HeadFlops(setup);
+  const bool full = setup.method == TrainingMethod::kFull;
   costs->head_forward_ns = Nanoseconds(head, tflops, kHeadEfficiency);
   costs->head_backward_ns =
       Nanoseconds((full ? 2 : 1) * head, tflops, kHeadEfficiency);
-}
-
-void SetBytes(const TrainingSetup& setup, ModelCosts* costs) {
-  const ModelShape& shape = setup.shape;
-  const int64_t adapters = AdapterParameters(setup);
-  const bool full = setup.method == TrainingMethod::kFull;
-  costs->layer_bytes = 2 * shape.layer_parameters + 4 * adapters;
-  costs->head_bytes = 2 * shape.head_parameters();
-  costs->layer_gradient_bytes = 2 * (full ? shape.layer_parameters : adapters);
+  costs->head_bytes = 2 * setup.shape.head_parameters();
   costs->head_gradient_bytes = full ? costs->head_bytes : 0;
-  // BoundaryBytes() makes bytes of it again.
-  costs->hop_ns =
-      (2 * setup.micro_batch_tokens() * shape.hidden_size + 20) / 21;
 }
 
 }  // namespace
@@ -144,9 +159,9 @@ int64_t AdapterParameters(const TrainingSetup& setup) {
   int64_t count = 0;
   for (const ParamRole role : kLinearRoles) {
     if ((setup.lora_targets >> LinearIndex(role) & 1) == 0) continue;
+    if (setup.shape.mixture() && InMlp(role)) continue;
     const auto [out, in] = MatrixOf(setup.shape, role);
-    const int64_t copies = InMlp(role) ? setup.shape.expert_count : 1;
-    count += copies * setup.lora_rank * (out + in);
+    count += setup.lora_rank * (out + in);
   }
   return count;
 }
@@ -162,20 +177,17 @@ Contributions ContributionsOf(const TrainingSetup& setup) {
                                                : Contributions::kFp32;
 }
 
-double BlockMatrixFlops(const TrainingSetup& setup) {
+double BlockMatrixFlops(const TrainingSetup& setup, int64_t layer) {
   return 2.0 * static_cast<double>(setup.micro_batch_tokens()) *
-         static_cast<double>(setup.shape.active_matrix_elements());
+         static_cast<double>(setup.shape.ActiveMatrixElements(layer));
 }
 
-double BlockAttentionFlops(const TrainingSetup& setup) {
+double BlockAttentionFlops(const TrainingSetup& setup, int64_t layer) {
   const ModelShape& shape = setup.shape;
   const auto tokens = static_cast<double>(setup.sequence_tokens);
-  const double sliding =
-      static_cast<double>(shape.sliding_layer_count) /
-      static_cast<double>(std::max<int64_t>(1, shape.layer_count));
+  const int64_t window = shape.WindowOf(layer);
   const double pairs =
-      sliding * Pairs(tokens, static_cast<double>(shape.sliding_window)) +
-      (1 - sliding) * Pairs(tokens, tokens);
+      Pairs(tokens, window > 0 ? static_cast<double>(window) : tokens);
   // Scores and weighted values: two products per pair.
   return 4.0 * static_cast<double>(setup.micro_batch_sequences) * pairs *
          static_cast<double>(shape.head_count * shape.head_dim);
@@ -186,8 +198,8 @@ double HeadFlops(const TrainingSetup& setup) {
          static_cast<double>(setup.shape.embedding_parameters());
 }
 
-BlockEfficiency EfficiencyOf(const ModelShape& shape) {
-  if (shape.mixture()) {
+BlockEfficiency EfficiencyOf(const ModelShape& shape, int64_t layer) {
+  if (shape.HasExperts(layer)) {
     return {kExpertsForward, kExpertsInputGradient, kExpertsWeightGradient};
   }
   const double width =
@@ -199,21 +211,24 @@ BlockEfficiency EfficiencyOf(const ModelShape& shape) {
 ModelCosts CostsOf(const TrainingSetup& setup, const DevicePreset& device,
                    Accumulation accumulation) {
   const ModelShape& shape = setup.shape;
+  const double tflops = TflopsOf(device, accumulation);
   ModelCosts costs;
   costs.name = shape.model_type;
   costs.layers = static_cast<int>(shape.layer_count);
-  SetTimes(setup, TflopsOf(device, accumulation), &costs);
-  SetBytes(setup, &costs);
+  std::vector<BlockCosts> blocks;
+  for (int64_t layer = 0; layer < shape.layer_count; ++layer) {
+    blocks.push_back(BlockOf(setup, tflops, layer));
+  }
+  costs.SetBlocks(std::move(blocks));
+  SetHead(setup, tflops, &costs);
+  // BoundaryBytes() makes bytes of it again.
+  costs.hop_ns = (2 * setup.micro_batch_tokens() * shape.hidden_size + 20) / 21;
   costs.tokens = setup.micro_batch_tokens();
   costs.hidden = shape.hidden_size;
-  costs.experts_per_token = shape.experts_per_token;
-  // With layer_recompute a layer of a stage keeps its input only; the eight
-  // bytes a width that are counted still are more than that.
   if (setup.layer_recompute) return costs;
   costs.heads = shape.head_count;
   costs.kv_heads = shape.kv_head_count;
   costs.head_dim = shape.head_dim;
-  costs.inner = shape.inner_size;
   return costs;
 }
 
@@ -222,7 +237,7 @@ int64_t DeviceReserveBytes(const TrainingSetup& setup) {
   const int64_t tokens = setup.micro_batch_tokens();
   const int64_t attention =
       4 * (shape.head_count + shape.kv_head_count) * shape.head_dim;
-  int64_t block = tokens * (std::max(6 * ActiveInner(shape), attention) +
+  int64_t block = tokens * (std::max(6 * MostActiveInner(shape), attention) +
                             4 * shape.hidden_size);
   if (setup.layer_recompute) {
     block += tokens * (BlockTokenBytes(shape) - 8 * shape.hidden_size);
@@ -236,11 +251,17 @@ int64_t DeviceReserveBytes(const TrainingSetup& setup) {
 
 int64_t LeastDeviceBytes(const ModelCosts& costs) {
   const int head = costs.head();
-  const int64_t block_weights = costs.WeightBytes(0);
+  const auto most = [&](auto of_layer) {
+    return costs.Most(0, costs.layers - 1, of_layer);
+  };
+  const int64_t block_weights =
+      most([&](int layer) { return costs.WeightBytes(layer); });
   const int64_t head_weights = costs.WeightBytes(head);
-  const int64_t block_sums = SumBytes(costs, 0);
+  const int64_t block_sums =
+      most([&](int layer) { return SumBytes(costs, layer); });
   const int64_t head_sums = SumBytes(costs, head);
-  const int64_t block_inner = ActivationBytes(costs, 0);
+  const int64_t block_inner =
+      most([&](int layer) { return ActivationBytes(costs, layer); });
   const int64_t before_head = block_weights + head_weights + block_inner;
   const int64_t in_head =
       head_weights + block_weights + head_sums + ActivationBytes(costs, head);

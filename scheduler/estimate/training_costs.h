@@ -59,27 +59,27 @@ absl::Status CheckSetup(const TrainingSetup& setup);
 
 // REQUIRES below: CheckSetup is OK.
 
-// Parameters of one decoder layer's adapters (PEFT's: A and B of each target;
-// of a mixture's MLP one pair an expert); 0 for kFull.
+// Parameters of one decoder layer's adapters (PEFT's: A and B of each target);
+// 0 for kFull.  A mixture's are of its attention only.
 int64_t AdapterParameters(const TrainingSetup& setup);
 int64_t TrainedParameters(const TrainingSetup& setup);
 Contributions ContributionsOf(const TrainingSetup& setup);
 
-// FLOPs of one micro-batch, two for each multiply and add. They are the mean
-// over decoder layers, whose windows differ. Attention counts the pairs that it
-// needs, a mixture the experts that a token takes. Adapters are left out.
-double BlockMatrixFlops(const TrainingSetup& setup);
-double BlockAttentionFlops(const TrainingSetup& setup);
+// FLOPs of one micro-batch, two for each multiply and add, in a decoder layer
+// and in the head. Attention counts the pairs that it needs, a mixture the
+// experts that a token takes. Adapters are left out.
+double BlockMatrixFlops(const TrainingSetup& setup, int64_t layer);
+double BlockAttentionFlops(const TrainingSetup& setup, int64_t layer);
 double HeadFlops(const TrainingSetup& setup);
 
-// Shares of the tensor rate.  Dense blocks gain with their width, experts
-// stand for themselves.
+// Shares of the tensor rate that a decoder layer reaches.  Dense blocks gain
+// with their width, experts stand for themselves.
 struct BlockEfficiency {
   double forward = 0;
   double input_gradient = 0;
   double weight_gradient = 0;
 };
-BlockEfficiency EfficiencyOf(const ModelShape& shape);
+BlockEfficiency EfficiencyOf(const ModelShape& shape, int64_t layer);
 inline constexpr double kHeadEfficiency = 0.70;
 
 // Weights in bf16 (adapters in fp32), activations in bf16.  A decoder layer's
@@ -99,6 +99,7 @@ inline constexpr int64_t kContextBytes = int64_t{512} << 20;
 
 // The most that a device holds under the plan that needs least: one block a
 // stage, the next one's weights going up, sums of the one before going down.
+// Where blocks differ, as if all were the largest.
 int64_t LeastDeviceBytes(const ModelCosts& costs);
 
 }  // namespace roundhouse

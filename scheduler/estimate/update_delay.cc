@@ -20,9 +20,11 @@ std::vector<int64_t> UpdateNs(const TrainingSetup& setup, double host_rate) {
                         host_rate);
   };
   const bool full = setup.method == TrainingMethod::kFull;
-  const int64_t block =
-      full ? shape.layer_parameters : AdapterParameters(setup);
-  std::vector<int64_t> updates(shape.layer_count, ns(block));
+  std::vector<int64_t> updates;
+  for (int64_t layer = 0; layer < shape.layer_count; ++layer) {
+    updates.push_back(
+        ns(full ? shape.LayerParameters(layer) : AdapterParameters(setup)));
+  }
   if (!full) return updates;
   updates.front() += ns(shape.embedding_parameters());
   updates.push_back(shape.tie_word_embeddings ? ns(shape.hidden_size)

@@ -1,11 +1,13 @@
 #include "scheduler/plan/model_costs.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/log.h"
 #include "base/status.h"
 #include "scheduler/plan/csv.h"
 #include "scheduler/plan/plan.h"
@@ -88,6 +90,25 @@ absl::StatusOr<ModelCosts> ReadModel(const CsvRow& row) {
 }
 
 }  // namespace
+
+void ModelCosts::SetBlocks(std::vector<BlockCosts> of_layers) {
+  ROUNDHOUSE_CHECK(layers >= 1 && static_cast<int>(of_layers.size()) == layers);
+  const auto mean = [&](int64_t BlockCosts::*field) {
+    int64_t sum = 0;
+    for (const BlockCosts& block : of_layers) sum += block.*field;
+    return (sum + layers / 2) / layers;
+  };
+  forward_ns = mean(&BlockCosts::forward_ns);
+  backward_ns = mean(&BlockCosts::backward_ns);
+  layer_bytes = mean(&BlockCosts::bytes);
+  layer_gradient_bytes = mean(&BlockCosts::gradient_bytes);
+  inner = mean(&BlockCosts::inner);
+  experts_per_token = mean(&BlockCosts::experts_per_token);
+  const bool same = std::all_of(
+      of_layers.begin(), of_layers.end(),
+      [&](const BlockCosts& block) { return block == of_layers.front(); });
+  blocks = same ? std::vector<BlockCosts>() : std::move(of_layers);
+}
 
 absl::StatusOr<std::vector<ModelCosts>> ParseModelCosts(
     absl::string_view file, absl::string_view text) {

@@ -25,9 +25,25 @@ namespace roundhouse {
 // At which published hops were measured, in bytes.
 inline constexpr int64_t kHopBytesPerNs = 21;
 
+// What one decoder block costs, where those of a model differ; as ModelCosts
+// says.
+struct BlockCosts {
+  int64_t forward_ns = 0;
+  int64_t backward_ns = 0;
+  int64_t bytes = 0;
+  int64_t gradient_bytes = 0;
+  int64_t inner = 0;
+  int64_t experts_per_token = 0;
+
+  bool operator==(const BlockCosts&) const = default;
+};
+
 struct ModelCosts {
   std::string name;
   int layers = 0;  // decoder blocks
+  // What each block costs, where they are not all alike: what follows is then
+  // their mean.  Empty: it is every block's.
+  std::vector<BlockCosts> blocks;
 
   // One micro-batch.  Recomputing a block takes its forward time; the head is
   // never recomputed.
@@ -60,36 +76,62 @@ struct ModelCosts {
   int64_t experts_per_token = 0;
 
   int head() const { return layers; }
+  // Sets what is of blocks: `blocks` only where they differ, and the rest as
+  // their mean.  REQUIRES: one for each layer.
+  void SetBlocks(std::vector<BlockCosts> of_layers);
+
+  bool alike() const { return blocks.empty(); }
   int64_t ForwardNs(int layer) const {
-    return layer == layers ? head_forward_ns : forward_ns;
+    if (layer == layers) return head_forward_ns;
+    return alike() ? forward_ns : blocks[layer].forward_ns;
   }
   int64_t RecomputeNs(int layer) const {
-    return layer == layers ? 0 : forward_ns;
+    return layer == layers ? 0 : ForwardNs(layer);
   }
   int64_t BackwardNs(int layer) const {
-    return layer == layers ? head_backward_ns : backward_ns;
+    if (layer == layers) return head_backward_ns;
+    return alike() ? backward_ns : blocks[layer].backward_ns;
   }
   int64_t WeightBytes(int layer) const {
-    return layer == layers ? head_bytes : layer_bytes;
+    if (layer == layers) return head_bytes;
+    return alike() ? layer_bytes : blocks[layer].bytes;
   }
   int64_t GradientBytes(int layer) const {
-    return layer == layers ? head_gradient_bytes : layer_gradient_bytes;
+    if (layer == layers) return head_gradient_bytes;
+    return alike() ? layer_gradient_bytes : blocks[layer].gradient_bytes;
+  }
+  // What a token goes through in a block: inner widths.
+  int64_t ActiveInner(int layer) const {
+    return alike() ? inner * experts_per_token
+                   : blocks[layer].inner * blocks[layer].experts_per_token;
   }
   // What crosses a boundary between two layers, in one direction.
   int64_t BoundaryBytes() const { return hop_ns * kHopBytesPerNs; }
 
-  // Over layers first to last, of a function that is the same for all blocks.
+  // Over layers first to last, of a function that is the same for equal blocks.
   template <typename OfLayer>
   int64_t Sum(int first, int last, const OfLayer& of_layer) const {
-    const int64_t blocks = std::min(last + 1, layers) - first;
-    return (blocks > 0 ? blocks * of_layer(first) : int64_t{0}) +
-           (last == layers ? of_layer(last) : int64_t{0});
+    const int end = std::min(last + 1, layers);
+    int64_t sum = last == layers ? of_layer(last) : int64_t{0};
+    if (alike()) return sum + std::max(0, end - first) * of_layer(first);
+    for (int layer = first; layer < end; ++layer) sum += of_layer(layer);
+    return sum;
+  }
+  // The most of them.
+  template <typename OfLayer>
+  int64_t Most(int first, int last, const OfLayer& of_layer) const {
+    int64_t most = std::max(of_layer(first), of_layer(last));
+    for (int layer = first + 1; layer < last && !alike(); ++layer) {
+      most = std::max(most, of_layer(layer));
+    }
+    return most;
   }
 
   // Forward, recompute and backward of every layer: one micro-batch's work.
   int64_t MicroBatchNs() const {
-    return layers * (2 * forward_ns + backward_ns) + head_forward_ns +
-           head_backward_ns;
+    return Sum(0, layers, [this](int layer) {
+      return ForwardNs(layer) + RecomputeNs(layer) + BackwardNs(layer);
+    });
   }
 };
 

@@ -43,10 +43,16 @@ int LongestTail(const ModelCosts& costs, const Machine& machine) {
   }
   const int64_t head = costs.head_bytes + SumBytes(costs, costs.head()) +
                        ActivationBytes(costs, costs.head());
-  const int64_t block =
-      costs.layer_bytes + SumBytes(costs, 0) + ActivationBytes(costs, 0);
-  const int64_t blocks = std::max<int64_t>(0, memory - head) / block;
-  return static_cast<int>(std::min<int64_t>(blocks, costs.layers));
+  int64_t left = memory - head;
+  int blocks = 0;
+  while (blocks < costs.layers) {
+    const int layer = costs.layers - 1 - blocks;
+    left -= costs.WeightBytes(layer) + SumBytes(costs, layer) +
+            ActivationBytes(costs, layer);
+    if (left < 0) break;
+    ++blocks;
+  }
+  return blocks;
 }
 
 double ClippedNs(const ModelCosts& costs, const Machine& machine,

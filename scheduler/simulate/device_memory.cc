@@ -85,7 +85,7 @@ int64_t ActivationBytes(const ModelCosts& costs, int layer) {
   const int64_t attention =
       8 * costs.hidden + 4 * (costs.heads + costs.kv_heads) * costs.head_dim;
   const int64_t bf16_bytes =
-      costs.tokens * (attention + 6 * costs.inner * costs.experts_per_token);
+      costs.tokens * (attention + 6 * costs.ActiveInner(layer));
   return bf16_bytes / 2 * costs.element_bytes;
 }
 
@@ -118,12 +118,11 @@ int64_t PartDownBytes(const Part& part, const ModelCosts& costs) {
 int64_t PartActivationBytes(const Part& part, const ModelCosts& costs) {
   const auto& [first, last] = part.layers;
   // A forward part keeps nothing behind it.
-  const int64_t inner =
-      part.backward()
-          ? costs.Sum(first, last,
-                      [&](int layer) { return ActivationBytes(costs, layer); })
-          : std::max(ActivationBytes(costs, first),
-                     ActivationBytes(costs, last));
+  const auto of_layer = [&](int layer) {
+    return ActivationBytes(costs, layer);
+  };
+  const int64_t inner = part.backward() ? costs.Sum(first, last, of_layer)
+                                        : costs.Most(first, last, of_layer);
   return inner + BoundaryBufferBytes(costs);
 }
 

@@ -98,6 +98,19 @@ absl::StatusOr<ModelDirectory> JobChecker::CheckModel(
   return model;
 }
 
+absl::StatusOr<JobSpec> JobChecker::CompleteTargets(
+    JobSpec spec, const ModelConfig& model) const {
+  if (!spec.target_modules.has_value()) return spec;
+  const auto targets =
+      TargetsOf(*spec.target_modules, model.mixture.layers.any());
+  if (!targets.ok()) {
+    return FieldError(FieldReason::kInvalidValue, "target_modules",
+                      std::string(targets.status().message()));
+  }
+  spec.target_modules = *targets;
+  return spec;
+}
+
 absl::StatusOr<std::optional<AdapterDirectory>> JobChecker::CheckAdapter(
     const JobSpec& spec, const ModelConfig& model) const {
   if (spec.adapter_name_or_path.empty()) return std::nullopt;
@@ -229,10 +242,12 @@ absl::StatusOr<AdmittedJob> JobChecker::Check(
 
 absl::StatusOr<AdmittedJob> JobChecker::CheckSpec(const JobSpec& located,
                                                   ModelDirectory model) const {
+  ASSIGN_OR_RETURN(const JobSpec targeted,
+                   CompleteTargets(located, model.config));
   ASSIGN_OR_RETURN(std::optional<AdapterDirectory> adapter,
-                   CheckAdapter(located, model.config));
+                   CheckAdapter(targeted, model.config));
   ASSIGN_OR_RETURN(JobSpec complete,
-                   CompleteAdapter(located, adapter, model.config));
+                   CompleteAdapter(targeted, adapter, model.config));
   if (!complete.dtype.has_value()) complete.dtype = DtypeToGoOn(complete);
   if (complete.template_date.empty()) {
     complete.template_date = TemplateDateAt(WallTime());

@@ -50,6 +50,9 @@ class JobChecker {
   absl::StatusOr<std::optional<AdapterDirectory>> CheckAdapter(
       const JobSpec& spec, const ModelConfig& model) const;
   // The spec with what it leaves to the adapter that it goes on from.
+  // With target_modules as the model has them.
+  absl::StatusOr<JobSpec> CompleteTargets(JobSpec spec,
+                                          const ModelConfig& model) const;
   absl::StatusOr<JobSpec> CompleteAdapter(
       JobSpec spec, const std::optional<AdapterDirectory>& adapter,
       const ModelConfig& model) const;

@@ -74,8 +74,9 @@ absl::Status ReadMethod(const PlanQuestion& question, TrainingSetup* setup) {
   setup->lora_targets = usual.targets;
   if (!question.target_modules.empty()) setup->lora_targets = 0;
   for (const std::string& module : question.target_modules) {
-    const uint32_t bits =
-        module == "all-linear" ? kAllLinearTargets : TargetModuleBit(module);
+    const uint32_t bits = module == "all-linear"
+                              ? *TargetsOf(kAllLinear, setup->shape.mixture())
+                              : TargetModuleBit(module);
     if (bits == 0) {
       return Invalid("target_modules",
                      absl::StrCat("\"", module,
@@ -84,6 +85,10 @@ absl::Status ReadMethod(const PlanQuestion& question, TrainingSetup* setup) {
                                   "up_proj, down_proj"));
     }
     setup->lora_targets |= bits;
+  }
+  const auto targets = TargetsOf(setup->lora_targets, setup->shape.mixture());
+  if (!targets.ok()) {
+    return Invalid("target_modules", std::string(targets.status().message()));
   }
   return absl::OkStatus();
 }
@@ -179,12 +184,12 @@ absl::StatusOr<ForecastQuestion> ReadPlanQuestion(const PlanQuestion& question,
                                                   const PathResolver& resolve) {
   ForecastQuestion forecast;
   RETURN_IF_ERROR(ReadMachine(question, &forecast));
-  RETURN_IF_ERROR(ReadMethod(question, &forecast.setup));
   RETURN_IF_ERROR(ReadDeterminism(question, &forecast.setup));
   RETURN_IF_ERROR(ReadSavedInputs(question, &forecast.setup));
   RETURN_IF_ERROR(ReadClipping(question, &forecast.setup));
   ASSIGN_OR_RETURN(forecast.setup.shape,
                    ReadModel(question.model, files, resolve));
+  RETURN_IF_ERROR(ReadMethod(question, &forecast.setup));
   RETURN_IF_ERROR(ReadLengths(question, &forecast));
   return forecast;
 }

@@ -110,7 +110,7 @@ TEST(PlanQuestionTest, EveryFieldIsRead) {
   question.determinism = "fast";
   const auto all = ReadPlanQuestion(question, AnyFiles(), Resolve);
   ASSERT_TRUE(all.ok()) << all.status();
-  EXPECT_EQ(all->setup.lora_targets, kAllLinearTargets);
+  EXPECT_EQ(all->setup.lora_targets, kAttentionTargets);
   EXPECT_FALSE(all->setup.layer_recompute);
   EXPECT_EQ(all->setup.contributions, Contributions::kModelDtype);
   EXPECT_TRUE(all->setup.clips);

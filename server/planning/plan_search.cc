@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <numeric>
+#include <utility>
 
 #include "base/log.h"
 #include "base/status.h"
@@ -13,10 +15,48 @@
 namespace roundhouse {
 namespace {
 
-// Over the decoder layers; the last one is the head.
-int64_t BlockMean(const std::vector<int64_t>& layers) {
-  const auto blocks = static_cast<int64_t>(layers.size()) - 1;
-  return std::accumulate(layers.begin(), layers.end() - 1, int64_t{0}) / blocks;
+// For each decoder layer the mean of its kind, whose times differ by chance
+// only: with or without experts, with or without a window.
+std::vector<int64_t> MeansOfKinds(const ModelConfig& config,
+                                  const std::vector<int64_t>& of_layers) {
+  const auto kind_of = [&](int64_t layer) {
+    return std::pair(config.HasExperts(layer), config.WindowOf(layer) > 0);
+  };
+  std::map<std::pair<bool, bool>, std::pair<int64_t, int64_t>> sums;
+  for (int64_t layer = 0; layer < config.layer_count; ++layer) {
+    auto& [sum, count] = sums[kind_of(layer)];
+    sum += of_layers[static_cast<size_t>(layer)];
+    ++count;
+  }
+  std::vector<int64_t> means;
+  for (int64_t layer = 0; layer < config.layer_count; ++layer) {
+    const auto& [sum, count] = sums[kind_of(layer)];
+    means.push_back(sum / count);
+  }
+  return means;
+}
+
+// `weights` and `gradients` are in bytes, by layer.
+std::vector<BlockCosts> BlocksOf(const ModelConfig& config,
+                                 const std::vector<int64_t>& forward_ns,
+                                 const std::vector<int64_t>& backward_ns,
+                                 const std::vector<int64_t>& weights,
+                                 const std::vector<int64_t>& gradients) {
+  const std::vector<int64_t> forward = MeansOfKinds(config, forward_ns);
+  const std::vector<int64_t> backward = MeansOfKinds(config, backward_ns);
+  std::vector<BlockCosts> blocks;
+  for (size_t layer = 0; layer < forward.size(); ++layer) {
+    const bool experts = config.HasExperts(static_cast<int64_t>(layer));
+    blocks.push_back(
+        {.forward_ns = forward[layer],
+         .backward_ns = backward[layer],
+         .bytes = weights[layer],
+         .gradient_bytes = gradients[layer],
+         .inner =
+             experts ? config.mixture.expert_size : config.intermediate_size,
+         .experts_per_token = experts ? config.mixture.experts_per_token : 1});
+  }
+  return blocks;
 }
 
 int64_t Nanoseconds(absl::Duration duration) {
@@ -80,13 +120,10 @@ ModelCosts MeasuredCosts(const CostModel& costs, const TrainedModel& model,
   ModelCosts out;
   out.name = "the job's model";
   out.layers = static_cast<int>(config.layer_count);
-  out.forward_ns = BlockMean(recompute);
-  out.backward_ns = BlockMean(backward);
+  out.SetBlocks(BlocksOf(config, recompute, backward, weights, gradients));
   out.head_forward_ns = recompute.back();
   out.head_backward_ns = backward.back();
-  out.layer_bytes = BlockMean(weights);
   out.head_bytes = weights.back();
-  out.layer_gradient_bytes = BlockMean(gradients);
   out.head_gradient_bytes = gradients.back();
   if (IsTrainable(config, model.adapter, 0)) {
     out.embedding_gradient_bytes = 2 * config.vocab_size * config.hidden_size;
@@ -98,8 +135,6 @@ ModelCosts MeasuredCosts(const CostModel& costs, const TrainedModel& model,
   out.heads = config.head_count;
   out.kv_heads = config.kv_head_count;
   out.head_dim = config.head_dim;
-  out.inner = config.intermediate_size;
-  out.experts_per_token = 1;
   const int64_t boundary = tokens * config.hidden_size * out.element_bytes;
   out.hop_ns = (boundary + kHopBytesPerNs - 1) / kHopBytesPerNs;
   return out;

@@ -188,7 +188,7 @@ TEST(JobFileTest, OtherNamesOfOneThing) {
   for (const char* all : {"lora_target: all", "lora_target_modules: all-linear",
                           "lora_target_linear: true"}) {
     EXPECT_EQ(With(absl::StrCat("use_peft: true\n", all)).spec().target_modules,
-              kAllLinearTargets)
+              kAllLinear)
         << all;
   }
 }

@@ -142,9 +142,10 @@ struct JobSpec {
   std::optional<int64_t> lora_r;
   std::optional<double> lora_alpha;
   std::optional<double> lora_dropout;
-  std::optional<uint32_t> target_modules;  // as AdapterConfig::targets
-  double num_train_epochs = 3;             // 0 where max_steps says it
-  int64_t max_steps = 0;                   // 0 where num_train_epochs says it
+  // As AdapterConfig::targets, or kAllLinear.
+  std::optional<uint32_t> target_modules;
+  double num_train_epochs = 3;  // 0 where max_steps says it
+  int64_t max_steps = 0;        // 0 where num_train_epochs says it
   // 1 to kMaxBatchSize
   int64_t batch_size = 8;                   // sequences per optimizer step
   std::optional<int64_t> micro_batch_size;  // sequences

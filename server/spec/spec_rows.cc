@@ -73,7 +73,7 @@ SpecValue SplitText(const SpecValue& v) {
 
 absl::StatusOr<uint32_t> ReadTargetModules(const SpecValue& written) {
   if (written.text == "all-linear" || written.text == "all") {
-    return kAllLinearTargets;
+    return kAllLinear;
   }
   const SpecValue v = SplitText(written);
   const std::string what =
@@ -389,7 +389,11 @@ SpecFieldRow TargetModulesRow(SpecField info) {
   };
   row.put = [](const JobSpec& s, Json* out) {
     if (!s.target_modules.has_value()) return;
-    (*out)["target_modules"] = TargetModuleNames(*s.target_modules);
+    if (*s.target_modules == kAllLinear) {
+      (*out)["target_modules"] = "all-linear";
+    } else {
+      (*out)["target_modules"] = TargetModuleNames(*s.target_modules);
+    }
   };
   return row;
 }

@@ -334,7 +334,7 @@ TEST(SpecTest, AdaptersOfALoraJob) {
   spec = With("method: lora\nr: 4\ntarget_modules: all-linear");
   ASSERT_TRUE(spec.ok()) << spec.status();
   EXPECT_EQ(spec->lora_r, 4);
-  EXPECT_EQ(spec->target_modules, kAllLinearTargets);
+  EXPECT_EQ(spec->target_modules, kAllLinear);
   EXPECT_FALSE(spec->lora_alpha.has_value());
   EXPECT_EQ(Parse(kLeast)->method, TrainingMethod::kFull);
 }

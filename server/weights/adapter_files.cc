@@ -307,6 +307,12 @@ absl::StatusOr<AdapterDirectory> OpenAdapterDirectory(const FileOpener& files,
                      ": no such file; adapter_model.bin is not read, "
                      "save the adapter as safetensors"));
   }
+  const auto targets =
+      TargetsOf(adapter.config.targets, base.mixture.layers.any());
+  if (!targets.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        ConfigPath(path), ": target_modules: ", targets.status().message()));
+  }
   RETURN_IF_ERROR(FindSources(files, weights, base, &adapter));
   return adapter;
 }

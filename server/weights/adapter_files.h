@@ -34,7 +34,8 @@ struct AdapterDirectory {
   AdapterConfig config;
   std::string base_model;  // base_model_name_or_path; "" where it says none
   std::string revision;    // of a base on the hub; "": its main
-  // sources[l][p] belongs to AdapterUnit(base, config, l).parameters[p].
+  // sources[l][p] belongs to AdapterUnit(base, config, l).parameters[p], which
+  // the file stores as one tensor.
   std::vector<std::vector<ParameterSource>> sources;
   std::vector<CheckedFile> files;  // that were read, as they were
 };

@@ -280,7 +280,7 @@ absl::StatusOr<std::vector<FilePart>> ResumeParts(const FileOpener& files,
                                                   const TrainingState& state) {
   ASSIGN_OR_RETURN(const auto found, FindTensors(files, path));
   std::map<std::string, FilePart> parts;
-  auto add = [&](const std::string& name, const ParameterSpec& spec,
+  auto add = [&](const std::string& name, const StoredTensor& spec,
                  uint64_t base, DType dtype) -> absl::Status {
     const std::string problem =
         TensorProblem(path, found, name, spec.shape, dtype);
@@ -303,7 +303,7 @@ absl::StatusOr<std::vector<FilePart>> ResumeParts(const FileOpener& files,
     const int unit = static_cast<int>(i);
     if (!state.trainable(unit)) continue;
     const wire::UnitLayout& layout = state.layout(unit);
-    for (const ParameterSpec& spec : state.units()[i].parameters) {
+    for (const StoredTensor& spec : StoredTensors(state.units()[i])) {
       const DType dtype = state.dtype(unit);
       RETURN_IF_ERROR(
           add(spec.name, spec, state.Weights(unit, step).offset, dtype));
@@ -342,7 +342,7 @@ absl::StatusOr<CheckpointManifest> CheckResumable(const FileOpener& files,
   const std::vector<UnitSpec> units = TrainingUnits(model, adapter);
   for (size_t unit = 0; unit < units.size(); ++unit) {
     if (!IsTrainable(model, adapter, static_cast<int64_t>(unit))) continue;
-    for (const ParameterSpec& spec : units[unit].parameters) {
+    for (const StoredTensor& spec : StoredTensors(units[unit])) {
       for (const auto& [suffix, kept] : KeptOf(trained)) {
         const std::string name = spec.name + suffix;
         const std::string problem =

@@ -227,10 +227,10 @@ absl::StatusOr<std::string> Planner::FindBase() const {
 void Planner::TakeModel(const ModelDirectory& model) {
   const std::vector<UnitSpec> units = ModelUnits(model.config);
   for (size_t u = 0; u < units.size(); ++u) {
-    for (size_t p = 0; p < units[u].parameters.size(); ++p) {
-      const ParameterSpec& spec = units[u].parameters[p];
-      tensors_.push_back(MakeTensor(spec.name, spec.shape, model.sources[u][p],
-                                    request_.dtype));
+    const std::vector<StoredTensor> stored = StoredTensors(units[u]);
+    for (size_t t = 0; t < stored.size(); ++t) {
+      tensors_.push_back(MakeTensor(stored[t].name, stored[t].shape,
+                                    model.sources[u][t], request_.dtype));
     }
   }
 }

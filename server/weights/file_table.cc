@@ -28,15 +28,14 @@ struct Outgoing {
   uint64_t bytes() const { return element_count * DTypeBytes(dtype); }
 };
 
-uint64_t ElementOffset(uint64_t base, const ParameterSpec& spec, DType dtype) {
-  return base +
-         static_cast<uint64_t>(spec.unit_offset_elements) * DTypeBytes(dtype);
+uint64_t ElementOffset(uint64_t base, int64_t elements, DType dtype) {
+  return base + static_cast<uint64_t>(elements) * DTypeBytes(dtype);
 }
 
-Outgoing MakeOutgoing(const ParameterSpec& spec, const std::string& suffix,
+Outgoing MakeOutgoing(const StoredTensor& spec, const std::string& suffix,
                       uint64_t base, DType dtype) {
   return {{spec.name + suffix, ToFileDType(dtype), spec.shape},
-          ElementOffset(base, spec, dtype),
+          ElementOffset(base, spec.unit_offset_elements, dtype),
           dtype,
           static_cast<uint64_t>(spec.element_count)};
 }
@@ -192,18 +191,19 @@ std::string FileTable::Sha256(int index) const {
 
 namespace {
 
-// The destination of a parameter that is read or drawn: compute copy and, where
-// it trains, master.
-wire::FileTensor Incoming(const LoadTarget& target, const ParameterSpec& spec) {
+// The destination of what is read or drawn, a stored tensor or a parameter:
+// compute copy and, where it trains, master.
+template <typename Spec>
+wire::FileTensor Incoming(const LoadTarget& target, const Spec& spec) {
   wire::FileTensor tensor = {};
   tensor.element_count = static_cast<uint64_t>(spec.element_count);
-  tensor.first_offset =
-      ElementOffset(target.compute_offset, spec, target.dtype);
+  tensor.first_offset = ElementOffset(target.compute_offset,
+                                      spec.unit_offset_elements, target.dtype);
   tensor.first_dtype = target.dtype;
   tensor.second_dtype = DType::kF32;
   if (target.master_offset != 0) {
-    tensor.second_offset =
-        ElementOffset(target.master_offset, spec, DType::kF32);
+    tensor.second_offset = ElementOffset(
+        target.master_offset, spec.unit_offset_elements, DType::kF32);
   }
   return tensor;
 }
@@ -252,6 +252,18 @@ void ForTrained(const TrainingState& state,
   }
 }
 
+// The same, of the tensors that these are stored as.
+void ForStored(const TrainingState& state,
+               const std::function<void(int, const StoredTensor&)>& visit) {
+  for (size_t i = 0; i < state.units().size(); ++i) {
+    const int unit = static_cast<int>(i);
+    if (!state.trainable(unit)) continue;
+    for (const StoredTensor& tensor : StoredTensors(state.units()[i])) {
+      visit(unit, tensor);
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<FilePart> LoadParts(
@@ -260,10 +272,10 @@ std::vector<FilePart> LoadParts(
     const std::vector<LoadTarget>& targets) {
   std::map<std::string, FilePart> parts;
   for (size_t u = 0; u < sources.size(); ++u) {
-    const auto& parameters = units[u].parameters;
-    for (size_t p = 0; p < parameters.size(); ++p) {
-      const ParameterSource& source = sources[u][p];
-      wire::FileTensor tensor = Incoming(targets[u], parameters[p]);
+    const std::vector<StoredTensor> stored = StoredTensors(units[u]);
+    for (size_t t = 0; t < stored.size(); ++t) {
+      const ParameterSource& source = sources[u][t];
+      wire::FileTensor tensor = Incoming(targets[u], stored[t]);
       tensor.file_offset = source.offset;
       tensor.file_dtype = source.dtype;
       FilePart& part = parts[source.file.path];
@@ -319,7 +331,7 @@ absl::StatusOr<WeightFiles> TrainedFiles(const TrainingState& state,
                                          int64_t update,
                                          const std::string& directory) {
   std::vector<Outgoing> tensors;
-  ForTrained(state, [&](int unit, const ParameterSpec& spec) {
+  ForStored(state, [&](int unit, const StoredTensor& spec) {
     tensors.push_back(MakeOutgoing(spec, "", state.Weights(unit, update).offset,
                                    state.dtype(unit)));
   });
@@ -334,7 +346,7 @@ absl::StatusOr<WeightFiles> OptimizerFiles(const TrainingState& state,
                                            int64_t update,
                                            const std::string& directory) {
   std::vector<Outgoing> tensors;
-  ForTrained(state, [&](int unit, const ParameterSpec& spec) {
+  ForStored(state, [&](int unit, const StoredTensor& spec) {
     const wire::UnitLayout& layout = state.layout(unit);
     const std::pair<const char*, uint64_t> kinds[] = {
         {".master", layout.master_offset},

@@ -57,14 +57,15 @@ struct LoadTarget {
   DType dtype = DType::kF32;    // there
   uint64_t master_offset = 0;   // fp32; 0: none
 };
-// sources[u][p] belongs to units[u].parameters[p], which goes to targets[u].
+// sources[u] are those of the StoredTensors of units[u], which go to
+// targets[u].
 // REQUIRES: as many of each.
 std::vector<FilePart> LoadParts(
     const std::vector<std::vector<ParameterSource>>& sources,
     const std::vector<UnitSpec>& units, const std::vector<LoadTarget>& targets);
 // Reads parameters into compute copies, both where there are two, and, of units
 // that train, masters.
-// sources[u][p] belongs to state.units()[first_unit + u].parameters[p].
+// sources[u] belongs to state.units()[first_unit + u].
 std::vector<FilePart> LoadParts(
     const std::vector<std::vector<ParameterSource>>& sources, int first_unit,
     const TrainingState& state);

@@ -1,10 +1,12 @@
 """Bad input through the real programs: every refusal names what is wrong."""
 
 import json
+import math
 import os
 import pathlib
 import re
 import resource
+import shutil
 import signal
 import struct
 import subprocess
@@ -86,10 +88,88 @@ class BadInputTest(unittest.TestCase):
         harness.write_safetensors(path, tensors)
 
 
-class ModelTest(BadInputTest):
     def weights(self):
         return self.data / "model/model.safetensors"
 
+
+class MixtureTest(BadInputTest):
+    """What only models with experts can have wrong."""
+
+    def setUp(self):
+        super().setUp()
+        shutil.rmtree(self.data / "model")
+        self.scratch.make_model("model", family="qwen3_moe")
+
+    def test_an_expert_too_few_or_too_many(self):
+        self.edit_config(num_experts=harness.EXPERTS + 1)
+        self.assert_refused(self.weights(), "mlp.gate.weight",
+                            f"[{harness.EXPERTS}, {harness.HIDDEN}] found",
+                            f"[{harness.EXPERTS + 1}, {harness.HIDDEN}] "
+                            "expected")
+        self.edit_config(num_experts=harness.EXPERTS)
+        last = f"model.layers.2.mlp.experts.{harness.EXPERTS - 1}."
+        self.edit_tensors(lambda tensors: tensors.pop(last + "up_proj.weight"))
+        self.assert_refused(self.data / "model", "missing from the weights: "
+                            f"'{last}up_proj.weight'")
+
+    def test_an_expert_with_no_place(self):
+        name = "model.layers.0.mlp.experts.{}.up_proj.weight"
+
+        def add_one(tensors):
+            tensors[name.format(harness.EXPERTS)] = tensors[name.format(0)]
+        self.edit_tensors(add_one)
+        self.assert_refused("has no place for", name.format(harness.EXPERTS))
+
+    def test_experts_where_config_json_has_none(self):
+        self.edit_config(mlp_only_layers=[])
+        self.assert_refused(
+            self.data / "model", "missing from the weights: "
+            f"'model.layers.{harness.DENSE_LAYER}.mlp.gate.weight'")
+        self.edit_config(mlp_only_layers=[harness.LAYERS])
+        self.assert_refused(self.data / "model/config.json",
+                            "mlp_only_layers: layer 4 of 4")
+
+    def test_an_expert_of_another_shape(self):
+        name = "model.layers.3.mlp.experts.1.down_proj.weight"
+
+        def turn(tensors):
+            dtype, shape, data = tensors[name]
+            tensors[name] = (dtype, shape[::-1], data)
+        self.edit_tensors(turn)
+        self.assert_refused(self.weights(), name, f"[24, {harness.HIDDEN}] "
+                            "found", f"[{harness.HIDDEN}, 24] expected")
+
+    def test_config_json_that_contradicts_itself(self):
+        self.edit_config(num_experts_per_tok=harness.EXPERTS + 1)
+        self.assert_refused("num_experts_per_tok: 5 of 4 experts")
+        self.edit_config(num_experts_per_tok=2, num_local_experts=8)
+        self.assert_refused("num_experts: 4 contradicts num_local_experts, "
+                            "which is 8")
+
+    def test_quantized_experts(self):
+        self.edit_config(quantization_config={"quant_method": "mxfp4"})
+        self.assert_refused(self.data / "model/config.json",
+                            "quantization_config")
+
+    def test_adapters_of_experts_modules(self):
+        self.assert_refused(
+            "target_modules: up_proj, down_proj: a model with experts has "
+            "adapters of its attention only; all-linear is q_proj, k_proj, "
+            "v_proj, o_proj", method="lora",
+            target_modules=["q_proj", "up_proj", "down_proj"])
+
+    def test_a_router_of_nan_ends_the_job(self):
+        name = "model.layers.0.mlp.gate.weight"
+
+        def poison(tensors):
+            dtype, shape, data = tensors[name]
+            tensors[name] = (dtype, shape, struct.pack(
+                f"<{len(data) // 4}f", *[math.nan] * (len(data) // 4)))
+        self.edit_tensors(poison)
+        self.assert_fails("NON_FINITE_LOSS", "loss")
+
+
+class ModelTest(BadInputTest):
     def test_truncated_safetensors(self):
         whole = self.weights().read_bytes()
         self.weights().write_bytes(whole[:-100])
@@ -156,10 +236,10 @@ class ModelTest(BadInputTest):
             f"[{harness.INNER + 32}, {harness.HIDDEN}] expected")
 
     def test_unsupported_architecture(self):
-        self.edit_config(architectures=["Qwen3MoeForCausalLM"],
-                         model_type="qwen3_moe")
+        self.edit_config(architectures=["GptOssForCausalLM"],
+                         model_type="gpt_oss")
         self.assert_refused(self.data / "model/config.json",
-                            "'Qwen3MoeForCausalLM'", "LlamaForCausalLM")
+                            "'GptOssForCausalLM'", "LlamaForCausalLM")
 
     def test_unsupported_dtype_of_a_file(self):
         name = "model.norm.weight"

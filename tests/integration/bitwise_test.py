@@ -112,12 +112,27 @@ FAMILIES = {
     "mistral_window": (
         2, {"family": "mistral", "sliding_window": 5, "dtype": "fp16"},
         {"dtype": "fp32", "micro_batch_size": 3}),
+    "experts": (
+        4, {"family": "qwen3_moe"},
+        {"dtype": "fp32", "plan": PLANS["backward_begins_inside"],
+         "packing": True, "weight_decay": 0.1, "save_steps": 2}),
+    "experts_bf16_layer_each": (
+        2, {"family": "qwen3_moe", "tied": True, "dtype": "bf16"},
+        {"dtype": "bf16", "plan": PLANS["layer_each"], "micro_batch_size": 1,
+         "gradient_checkpointing": "layer", "max_grad_norm": 1}),
+    "experts_fp16": (
+        2, {"family": "qwen3_moe"},
+        {"dtype": "fp16", "plan": PLANS["uneven"], "gradient_groups": 2}),
 }
 FAMILY_ADAPTERS = {
     "mistral_window_packed": (
         2, {"family": "mistral", "sliding_window": 5, "dtype": "fp16"},
         {"dtype": "bf16", "packing": True, "lora_dropout": 0.1,
          "target_modules": "all-linear", "plan": PLANS["uneven"]}),
+    "experts_attention_adapters": (
+        2, {"family": "qwen3_moe"},
+        {"dtype": "bf16", "lora_dropout": 0.1, "target_modules": "all-linear",
+         "plan": PLANS["backward_begins_inside"]}),
 }
 
 
@@ -369,7 +384,8 @@ class BitwiseCase(unittest.TestCase):
         return job
 
     def check_family(self, devices, model, changes):
-        name = f"model-{model['family']}"
+        name = "-".join(["model", model["family"], model.get("dtype", "fp32"),
+                         *(["tied"] if model.get("tied") else [])])
         if not (self.scratch.data / name).exists():
             self.scratch.make_model(name, seed=3, **model)
         if changes.get("lora_dropout"):

@@ -45,6 +45,7 @@ WORDS = ("one two three four five six seven eight nine ten plus minus is and "
          "day month kilometre gram").split()
 HIDDEN, LAYERS, HEADS, KV_HEADS, HEAD_DIM, INNER = 32, 4, 2, 1, 16, 64
 VOCABULARY = 280  # at most
+EXPERTS, DENSE_LAYER = 4, 1  # of a mixture
 DEADLINE_SECONDS = 120.0
 # config.json of a family, beside what every tiny model has.
 FAMILIES = {
@@ -56,6 +57,10 @@ FAMILIES = {
               "attention_bias": False, "mlp_bias": False},
     "mistral": {"architectures": ["MistralForCausalLM"],
                 "model_type": "mistral", "sliding_window": None},
+    "qwen3_moe": {"architectures": ["Qwen3MoeForCausalLM"],
+                  "model_type": "qwen3_moe", "num_experts": EXPERTS,
+                  "num_experts_per_tok": 2, "moe_intermediate_size": 24,
+                  "norm_topk_prob": True, "mlp_only_layers": [DENSE_LAYER]},
 }
 
 
@@ -65,7 +70,17 @@ class Failure(Exception):
 
 # --- inputs ---
 
-def layer_shapes():
+def mixture_shapes():
+    inner = FAMILIES["qwen3_moe"]["moe_intermediate_size"]
+    shapes = {"mlp.gate": [EXPERTS, HIDDEN]}
+    for expert in range(EXPERTS):
+        for name, shape in (("gate", [inner, HIDDEN]), ("up", [inner, HIDDEN]),
+                            ("down", [HIDDEN, inner])):
+            shapes[f"mlp.experts.{expert}.{name}_proj"] = shape
+    return shapes
+
+
+def layer_shapes(family="qwen3", layer=0):
     return {
         "input_layernorm": [HIDDEN],
         "self_attn.q_proj": [HEADS * HEAD_DIM, HIDDEN],
@@ -75,9 +90,10 @@ def layer_shapes():
         "self_attn.q_norm": [HEAD_DIM],
         "self_attn.k_norm": [HEAD_DIM],
         "post_attention_layernorm": [HIDDEN],
-        "mlp.gate_proj": [INNER, HIDDEN],
-        "mlp.up_proj": [INNER, HIDDEN],
-        "mlp.down_proj": [HIDDEN, INNER],
+        **(mixture_shapes()
+           if family == "qwen3_moe" and layer != DENSE_LAYER else
+           {"mlp.gate_proj": [INNER, HIDDEN], "mlp.up_proj": [INNER, HIDDEN],
+            "mlp.down_proj": [HIDDEN, INNER]}),
     }
 
 
@@ -85,9 +101,9 @@ def parameter_shapes(vocabulary, tied, family="qwen3"):
     """{name: shape} of every tensor of a model's files, in their order."""
     shapes = {"model.embed_tokens.weight": [vocabulary, HIDDEN]}
     for layer in range(LAYERS):
-        for name, shape in layer_shapes().items():
+        for name, shape in layer_shapes(family, layer).items():
             path = f"model.layers.{layer}.{name}"
-            if family == "qwen3" or name[-6:] not in ("q_norm", "k_norm"):
+            if family.startswith("qwen3") or name[-6:] not in ("q_norm", "k_norm"):
                 shapes[f"{path}.weight"] = shape
             if family == "qwen2" and name[-6:] in ("q_proj", "k_proj",
                                                    "v_proj"):

@@ -127,8 +127,8 @@ class Batches {
   std::vector<std::pair<int64_t, int64_t>> shapes_;
 };
 
-absl::Status ReadParameter(const ParameterSource& source, float* target,
-                           int64_t count) {
+absl::Status ReadTensor(const ParameterSource& source, float* target,
+                        int64_t count) {
   std::ifstream file(source.file.path, std::ios::binary);
   AlignedVector<char> bytes(source.bytes);
   file.seekg(static_cast<std::streamoff>(source.offset));
@@ -139,17 +139,18 @@ absl::Status ReadParameter(const ParameterSource& source, float* target,
   return absl::OkStatus();
 }
 
-// sources[u][p] belongs to the trainer's unit first_unit + u.
+// sources[u] are those of the StoredTensors of the trainer's unit
+// first_unit + u.
 absl::Status LoadUnits(const std::vector<std::vector<ParameterSource>>& sources,
                        size_t first_unit, SequentialTrainer& trainer) {
   for (size_t u = 0; u < sources.size(); ++u) {
     const UnitSpec& unit = trainer.units()[first_unit + u];
     AlignedVector<float> master(unit.element_count, 0.0f);
-    for (size_t p = 0; p < unit.parameters.size(); ++p) {
-      const ParameterSpec& parameter = unit.parameters[p];
-      RETURN_IF_ERROR(ReadParameter(
-          sources[u][p], master.data() + parameter.unit_offset_elements,
-          parameter.element_count));
+    const std::vector<StoredTensor> stored = StoredTensors(unit);
+    for (size_t t = 0; t < stored.size(); ++t) {
+      RETURN_IF_ERROR(ReadTensor(sources[u][t],
+                                 master.data() + stored[t].unit_offset_elements,
+                                 stored[t].element_count));
     }
     RETURN_IF_ERROR(
         trainer.SetUnit(static_cast<int>(first_unit + u), master.data()));
@@ -198,24 +199,23 @@ absl::Status SaveState(const SequentialTrainer& trainer, DType dtype,
                        bool stale, const std::string& path) {
   std::vector<SafetensorsEntry> entries;
   std::vector<std::string> data;
-  const auto add = [&](const ParameterSpec& parameter, const char* suffix,
+  const auto add = [&](const StoredTensor& tensor, const char* suffix,
                        DType type, const void* unit) {
     const uint64_t size = DTypeBytes(type);
-    entries.push_back(
-        {parameter.name + suffix, ToFileDType(type), parameter.shape});
+    entries.push_back({tensor.name + suffix, ToFileDType(type), tensor.shape});
     data.emplace_back(
-        static_cast<const char*>(unit) + parameter.unit_offset_elements * size,
-        parameter.element_count * size);
+        static_cast<const char*>(unit) + tensor.unit_offset_elements * size,
+        tensor.element_count * size);
   };
   for (size_t u = 0; u < trainer.units().size(); ++u) {
     const int unit = static_cast<int>(u);
     if (!trainer.trainable(unit)) continue;
-    for (const ParameterSpec& parameter : trainer.units()[u].parameters) {
-      add(parameter, "", dtype, trainer.compute(unit));
-      add(parameter, ".master", DType::kF32, trainer.master(unit));
-      add(parameter, ".exp_avg", DType::kF32, trainer.exp_avg(unit));
-      add(parameter, ".exp_avg_sq", DType::kF32, trainer.exp_avg_sq(unit));
-      if (stale) add(parameter, ".previous", dtype, trainer.stale(unit));
+    for (const StoredTensor& tensor : StoredTensors(trainer.units()[u])) {
+      add(tensor, "", dtype, trainer.compute(unit));
+      add(tensor, ".master", DType::kF32, trainer.master(unit));
+      add(tensor, ".exp_avg", DType::kF32, trainer.exp_avg(unit));
+      add(tensor, ".exp_avg_sq", DType::kF32, trainer.exp_avg_sq(unit));
+      if (stale) add(tensor, ".previous", dtype, trainer.stale(unit));
     }
   }
   ASSIGN_OR_RETURN(const SafetensorsPrefix prefix,

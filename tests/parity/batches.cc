@@ -21,10 +21,33 @@ std::vector<SequentialBatch> Batches::Split(int64_t step, int64_t count) const {
   const int64_t rows_each = rows() / count;
   for (int64_t i = 0; i < count; ++i) {
     const int64_t at = Begin(step, i * rows_each);
-    batches.push_back(
-        {rows_each, row_tokens(), tokens.data() + at, labels.data() + at});
+    batches.push_back({.rows = rows_each,
+                       .row_tokens = row_tokens(),
+                       .tokens = tokens.data() + at,
+                       .labels = labels.data() + at});
   }
   return batches;
+}
+
+SequentialBatch Batches::First(DType dtype) const {
+  SequentialBatch batch = Split(0, 1)[0];
+  if (dtype != DType::kF32 && !picks.empty()) batch.picks = picks.data();
+  return batch;
+}
+
+std::vector<worker::ExpertPick> Batches::WithoutPadding(
+    const std::vector<worker::ExpertPick>& picks) const {
+  std::vector<worker::ExpertPick> kept;
+  if (picks.empty()) return kept;
+  const int64_t each = pick_shape[3];
+  const int64_t layer_picks = rows() * row_tokens() * each;
+  for (int64_t at = 0; at < static_cast<int64_t>(picks.size()); at += each) {
+    const int64_t token = at % layer_picks / each;
+    const int64_t row = token / row_tokens();
+    if (token % row_tokens() >= Length(*this, Begin(0, row))) continue;
+    kept.insert(kept.end(), picks.begin() + at, picks.begin() + at + each);
+  }
+  return kept;
 }
 
 PackedBatch::PackedBatch(const Batches& batches, int64_t step)
@@ -35,6 +58,20 @@ PackedBatch::PackedBatch(const Batches& batches, int64_t step)
     Append(batches, begin, Length(batches, begin), row * batches.row_tokens());
   }
   PadRow();
+  if (!batches.picks.empty()) PackPicks(batches);
+}
+
+void PackedBatch::PackPicks(const Batches& batches) {
+  const int64_t each = batches.pick_shape[3];
+  for (int64_t layer = 0; layer < batches.pick_shape[0]; ++layer) {
+    for (const int64_t place : places_) {
+      for (int64_t i = 0; i < each; ++i) {
+        const int64_t at = (layer * unpacked_tokens_ + place) * each + i;
+        picks_.push_back(place < 0 ? static_cast<worker::ExpertPick>(i)
+                                   : batches.picks[static_cast<size_t>(at)]);
+      }
+    }
+  }
 }
 
 std::vector<float> PackedBatch::Unpack(const std::vector<float>& values) const {

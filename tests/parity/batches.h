@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/dtype.h"
 #include "tests/parity/goldens.h"
 #include "worker/model/sequential.h"
 
@@ -15,7 +16,12 @@ struct Batches {
   explicit Batches(const Goldens& goldens)
       : shape(goldens.Shape("tokens")),
         tokens(goldens.Ints("tokens")),
-        labels(goldens.Ints("labels")) {}
+        labels(goldens.Ints("labels")) {
+    if (!goldens.Has("picks")) return;
+    pick_shape = goldens.Shape("picks");
+    const std::vector<int32_t> given = goldens.Ints("picks");
+    picks.assign(given.begin(), given.end());
+  }
 
   int64_t steps() const { return shape[0]; }
   int64_t rows() const { return shape[1]; }
@@ -27,8 +33,21 @@ struct Batches {
   // The micro-batches of a step, `count` of equal size.  Borrowed.
   std::vector<worker::SequentialBatch> Split(int64_t step, int64_t count) const;
 
+  // Step 0 as one micro-batch.  Of two byte types a model's experts are those
+  // that transformers picked in fp32: rounding would pick others.  Borrowed.
+  worker::SequentialBatch First(DType dtype) const;
+
+  // Leaves out the picks of padding: what that attends to is transformers'
+  // affair.
+  std::vector<worker::ExpertPick> WithoutPadding(
+      const std::vector<worker::ExpertPick>& picks) const;
+
   std::vector<int64_t> shape;  // steps, rows, row tokens
   std::vector<int32_t> tokens, labels;
+  // Step 0's, where the model has experts: [layers with experts, rows, row
+  // tokens, experts a token].
+  std::vector<int64_t> pick_shape;
+  std::vector<worker::ExpertPick> picks;
 };
 
 // One step's sequences, as many to a row of twice their padded length as fit.
@@ -36,9 +55,15 @@ class PackedBatch {
  public:
   PackedBatch(const Batches& batches, int64_t step);
 
-  worker::SequentialBatch Borrow() const {
-    return {static_cast<int64_t>(tokens_.size()) / row_tokens_, row_tokens_,
-            tokens_.data(), labels_.data(), positions_.data()};
+  // With picks as Batches::First, for which it must be of step 0.
+  worker::SequentialBatch Borrow(DType dtype = DType::kF32) const {
+    return {.rows = static_cast<int64_t>(tokens_.size()) / row_tokens_,
+            .row_tokens = row_tokens_,
+            .tokens = tokens_.data(),
+            .labels = labels_.data(),
+            .positions = positions_.data(),
+            .picks = dtype == DType::kF32 || picks_.empty() ? nullptr
+                                                            : picks_.data()};
   }
   int64_t sequences() const { return sequences_; }
   // A value a token, [rows, row tokens] of the packed rows, back to the places
@@ -48,6 +73,8 @@ class PackedBatch {
  private:
   int64_t RoomInRow() const;
   void PadRow();
+  // The picks of the places' tokens; padding has the first experts.
+  void PackPicks(const Batches& batches);
   void Append(const Batches& batches, int64_t begin, int64_t length,
               int64_t place);
 
@@ -55,6 +82,7 @@ class PackedBatch {
   int64_t sequences_ = 0;
   std::vector<int32_t> tokens_, labels_, positions_;
   std::vector<int64_t> places_;  // in the step's rows; -1: padding
+  std::vector<worker::ExpertPick> picks_;
 };
 
 }  // namespace roundhouse::parity

@@ -65,7 +65,10 @@ Found Compute(const DeviceFactory& open, const Subject& subject, DType dtype,
                                   .row_tokens = batch.row_tokens,
                                   .keep = worker::Keep::kLayer,
                                   .train = true},
-                                 input.data(), batch.positions, of_layer);
+                                 {.states = input.data(),
+                                  .positions = batch.positions,
+                                  .picks = batch.picks},
+                                 of_layer);
   const LayerWeights head = of_layer(subject.config().layer_count);
   Found found{
       TokenLosses(*run, bench.OnDevice(head), batch), 0,
@@ -111,8 +114,8 @@ void CheckLossAndGradients(const Subject& subject, const Found& found,
 
 // As rows of one sequence each, and packed.
 void CheckRows(const DeviceFactory& open, const Subject& subject, DType dtype) {
-  const SequentialBatch rows = subject.batches().Split(0, 1)[0];
-  const Found found = Compute(open, subject, dtype, rows, 1);
+  const Found found =
+      Compute(open, subject, dtype, subject.batches().First(dtype), 1);
   CheckTokenLosses(subject.goldens(), found.token_losses, dtype, kRatios);
   CheckLossAndGradients(subject, found, dtype, 1);
 }
@@ -120,7 +123,7 @@ void CheckRows(const DeviceFactory& open, const Subject& subject, DType dtype) {
 void CheckPacked(const DeviceFactory& open, const Subject& subject,
                  DType dtype) {
   const PackedBatch packed(subject.batches(), 0);
-  const Found found = Compute(open, subject, dtype, packed.Borrow(), 1);
+  const Found found = Compute(open, subject, dtype, packed.Borrow(dtype), 1);
   CheckTokenLosses(subject.goldens(), packed.Unpack(found.token_losses), dtype,
                    kRatios);
   CheckLossAndGradients(subject, found, dtype, 1);
@@ -128,7 +131,7 @@ void CheckPacked(const DeviceFactory& open, const Subject& subject,
 
 // At the first loss scale at which nothing overflows, as a job finds it.
 void CheckScaled(const DeviceFactory& open, const Subject& subject) {
-  const SequentialBatch rows = subject.batches().Split(0, 1)[0];
+  const SequentialBatch rows = subject.batches().First(DType::kF16);
   std::optional<Found> found;
   float scale = kFirstScale;
   for (; scale >= 1; scale /= 2) {

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Tiny random checkpoints and what real transformers computes from them.
 
-  generate.py OUT    writes OUT/<case>/{config.json,model.safetensors} as
+  generate.py OUT [CASE ...]
+                     writes OUT/<case>/{config.json,model.safetensors} as
                      save_pretrained does, OUT/<case>/goldens.safetensors,
                      OUT/<case>/generated.safetensors,
                      OUT/<case>/packed.safetensors and
@@ -21,7 +22,11 @@ goldens.safetensors, B sequences of at most S tokens, K steps:
   split_loss         [3]                  mean loss of step 0 as 1x8, 2x4, 8x1
   bf16.logits, bf16.token_loss, bf16.grad.<name> [1]
                      relative L2 error of the bf16 model against the fp32 one
-  eager.*            [1] relative L2 difference of eager attention from SDPA
+  eager.*            [1] relative L2 difference of eager attention, and of
+                     eager experts, from SDPA and grouped products
+  picks              [L, B, S, k] int32, only of models with experts: the
+                     experts of step 0's tokens in each layer that has some,
+                     ascending; the bf16 model is made to route so, too
 
 generated.safetensors, greedy decoding of the fp32 model with its KV cache:
   lengths            [B] int32: the prompt is that much of step 0's sequence
@@ -48,6 +53,9 @@ NEW_TOKENS = 20
 # A drawn token's logit is above the next one's by at least this much of it, so
 # that rounding decides nowhere.
 LEAST_MARGIN = 1e-5
+# The last picked expert's logit is above the next one's by at least this much,
+# in every step: no rounding decides who is picked.
+LEAST_PICK_MARGIN = 1e-4
 # Shorter than a sequence.
 WINDOW = 6
 LLAMA3_ROPE = {"rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0,
@@ -80,11 +88,71 @@ CASES = {
         {"use_sliding_window": True, "sliding_window": WINDOW,
          "max_window_layers": 1}),
     "mistral_untied": Case("Mistral", False, 7, {"sliding_window": WINDOW}),
+    # Products of experts need widths that eight divides.
+    "qwen3_moe_dense_between": Case(
+        "Qwen3Moe", False, 8,
+        {"num_experts": 8, "num_experts_per_tok": 2,
+         "moe_intermediate_size": 32, "norm_topk_prob": True,
+         "mlp_only_layers": [1]}),
+    "qwen3_moe_windows": Case(
+        "Qwen3Moe", True, 9,
+        {"num_experts": 16, "num_experts_per_tok": 4,
+         "moe_intermediate_size": 24, "norm_topk_prob": False,
+         "use_sliding_window": True, "sliding_window": WINDOW}),
 }
 
 
-def make_model(case):
-    torch.manual_seed(case.seed)
+def routers_of(model):
+    return [module for module in model.modules()
+            if type(module).__name__.endswith("TopKRouter")]
+
+
+def watch_margins(model):
+    """A list that gets, of each call of a router, the least margin."""
+    margins = []
+
+    def note(router, _, output):
+        values = output[0].detach().sort(dim=-1, descending=True).values
+        margins.append(float((values[:, router.top_k - 1]
+                              - values[:, router.top_k]).min()))
+
+    for router in routers_of(model):
+        router.register_forward_hook(note)
+    return margins
+
+
+def picks_of(model, tokens, lengths):
+    """[L, B, S, k], ascending."""
+    picks = []
+    hooks = [router.register_forward_hook(
+        lambda _, __, output: picks.append(output[2].sort(dim=-1).values))
+             for router in routers_of(model)]
+    with torch.no_grad():
+        model(input_ids=tokens, attention_mask=mask_of(lengths))
+    for hook in hooks:
+        hook.remove()
+    return torch.stack(picks).view(len(hooks), BATCH, TOKENS, -1).int()
+
+
+def route_as(model, picks):
+    """Makes the model pick these, whatever its routers find."""
+    def give(router, _, output, mine):
+        logits, scores, _ = output
+        indices = mine.flatten(0, 1).long()
+        chosen = logits.softmax(-1, dtype=torch.float).gather(1, indices)
+        if router.norm_topk_prob:
+            chosen = chosen / chosen.sum(-1, keepdim=True)
+        return logits, chosen.to(scores.dtype), indices
+
+    for router, mine in zip(routers_of(model), picks):
+        router.register_forward_hook(
+            lambda router, inputs, output, mine=mine:
+            give(router, inputs, output, mine))
+    return model
+
+
+def make_model(case, seed):
+    torch.manual_seed(seed)
     sizes = dict(
         hidden_size=40, num_hidden_layers=3, num_attention_heads=4,
         num_key_value_heads=2, head_dim=16, intermediate_size=56,
@@ -212,6 +280,8 @@ def relative(value, reference):
 def with_attention(model, implementation):
     other = copy.deepcopy(model)
     other.set_attn_implementation(implementation)
+    if routers_of(other):
+        other.set_experts_implementation(implementation)
     return other
 
 
@@ -225,9 +295,12 @@ def goldens_of(model, folder, tokens, lengths):
         [mean_loss(copy.deepcopy(model), *first, micro_batches=n)
          for n in (1, 2, 8)])
     # As users load it: rotary frequencies stay in fp32.
-    bf16 = forward_and_gradients(
-        type(model).from_pretrained(
-            folder, dtype=torch.bfloat16, attn_implementation="sdpa"), *first)
+    bf16_model = type(model).from_pretrained(
+        folder, dtype=torch.bfloat16, attn_implementation="sdpa")
+    if routers_of(model):
+        goldens["picks"] = picks_of(model, *first)
+        route_as(bf16_model, goldens["picks"])
+    bf16 = forward_and_gradients(bf16_model, *first)
     eager = forward_and_gradients(with_attention(model, "eager"), *first)
     for name, reference in exact.items():
         goldens["bf16." + name] = relative(bf16[name], reference)
@@ -288,34 +361,45 @@ def schedules():
     return result
 
 
+def write_case(name, case, seed, folder):
+    """False where an expert is picked by less than the margin."""
+    model = make_model(case, seed)
+    margins = watch_margins(model)  # of its copies, too
+    tokens, lengths = make_batches(seed + 100, model.config.vocab_size)
+    copy.deepcopy(model).to(torch.bfloat16).save_pretrained(folder)
+    (folder / "generation_config.json").unlink(missing_ok=True)
+    if case.older_spelling:
+        use_older_spelling(folder)
+    goldens = goldens_of(model, folder, tokens, lengths)
+    packed = packed_noise(model, goldens, tokens, lengths)
+    drawn = generated(model, tokens, lengths)
+    for file, tensors in (("goldens", goldens), ("packed", packed),
+                          ("generated", drawn)):
+        safetensors.torch.save_file(
+            {key: value.contiguous() for key, value in tensors.items()},
+            folder / f"{file}.safetensors")
+    return min(margins, default=1) >= LEAST_PICK_MARGIN
+
+
 def main():
     out = pathlib.Path(sys.argv[1])
+    only = sys.argv[2:]
     transformers.utils.logging.disable_progress_bar()
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
     for name, case in CASES.items():
+        if only and name not in only:
+            continue
         folder = out / name
         folder.mkdir(parents=True, exist_ok=True)
-        model = make_model(case)
-        tokens, lengths = make_batches(case.seed + 100,
-                                       model.config.vocab_size)
-        copy.deepcopy(model).to(torch.bfloat16).save_pretrained(folder)
-        (folder / "generation_config.json").unlink(missing_ok=True)
-        if case.older_spelling:
-            use_older_spelling(folder)
-        goldens = goldens_of(model, folder, tokens, lengths)
-        safetensors.torch.save_file(
-            {name: value.contiguous() for name, value in goldens.items()},
-            folder / "goldens.safetensors")
-        safetensors.torch.save_file(
-            packed_noise(model, goldens, tokens, lengths),
-            folder / "packed.safetensors")
-        safetensors.torch.save_file(generated(model, tokens, lengths),
-                                    folder / "generated.safetensors")
+        seed = case.seed
+        while not write_case(name, case, seed, folder):
+            seed += 1000
+        print(name, "seed", seed)
     safetensors.torch.save_file(schedules(), out / "schedules.safetensors")
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit("usage: generate.py OUT")
+    if len(sys.argv) < 2:
+        sys.exit("usage: generate.py OUT [CASE ...]")
     main()

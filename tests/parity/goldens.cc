@@ -69,15 +69,15 @@ std::vector<worker::AlignedVector<float>> ReadUnits(
   std::vector<worker::AlignedVector<float>> weights;
   for (size_t u = 0; u < units.size(); ++u) {
     weights.emplace_back(static_cast<size_t>(units[u].element_count), 0.0f);
-    for (size_t p = 0; p < units[u].parameters.size(); ++p) {
-      const ParameterSource& source = sources[u][p];
-      const ParameterSpec& parameter = units[u].parameters[p];
+    const std::vector<StoredTensor> stored = StoredTensors(units[u]);
+    for (size_t t = 0; t < stored.size(); ++t) {
+      const ParameterSource& source = sources[u][t];
       worker::AlignedVector<std::byte> data(source.bytes);
       const std::string file = ReadFile(source.file.path);
       std::memcpy(data.data(), file.data() + source.offset, source.bytes);
       ToF32(source.dtype, data.data(),
-            weights[u].data() + parameter.unit_offset_elements,
-            static_cast<uint64_t>(parameter.element_count));
+            weights[u].data() + stored[t].unit_offset_elements,
+            static_cast<uint64_t>(stored[t].element_count));
     }
   }
   return weights;

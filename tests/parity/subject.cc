@@ -138,7 +138,8 @@ AlignedVector<std::byte> Subject::Embed(const SequentialTrainer& trainer,
 
 std::unique_ptr<StageRun> Subject::Forward(
     const SequentialTrainer& trainer, DType dtype, const SequentialBatch& batch,
-    const AlignedVector<std::byte>& input) const {
+    const AlignedVector<std::byte>& input,
+    std::vector<worker::ExpertPick>* picks) const {
   auto run = Get(StageRun::Create({.config = config(),
                                    .adapter = adapter_,
                                    .dtype = dtype,
@@ -146,8 +147,17 @@ std::unique_ptr<StageRun> Subject::Forward(
                                    .row_tokens = batch.row_tokens}));
   Require(run->SetInput(input.data()));
   if (batch.positions != nullptr) Require(run->SetPositions(batch.positions));
+  const auto picks_a_layer = static_cast<size_t>(
+      batch.rows * batch.row_tokens * config().mixture.experts_per_token);
   for (int64_t layer = 0; layer < config().layer_count; ++layer) {
+    const bool experts = config().HasExperts(layer);
+    if (experts && batch.picks != nullptr) {
+      Require(run->SetPicks(batch.picks + picks->size()));
+    }
     Require(run->ForwardLayer(layer, WeightsOf(trainer, dtype, layer)));
+    if (!experts) continue;
+    picks->resize(picks->size() + picks_a_layer);
+    Require(run->CopyPicks(picks->data() + picks->size() - picks_a_layer));
   }
   return run;
 }
@@ -156,11 +166,11 @@ Outputs Subject::Run(DType dtype, const SequentialBatch& batch) const {
   const auto trainer = MakeTrainer({.dtype = dtype});
   const int64_t tokens = batch.rows * batch.row_tokens;
   const AlignedVector<std::byte> input = Embed(*trainer, dtype, batch);
-  const auto run = Forward(*trainer, dtype, batch, input);
+  Outputs outputs;
+  const auto run = Forward(*trainer, dtype, batch, input, &outputs.picks);
   const LayerWeights head = WeightsOf(*trainer, dtype, config().layer_count);
   AlignedVector<std::byte> output(input.size());
   Require(run->CopyOutput(output.data()));
-  Outputs outputs;
   outputs.logits.resize(static_cast<size_t>(tokens * config().vocab_size));
   Require(worker::ComputeLogits(config(), dtype, output.data(), tokens, head,
                                 outputs.logits.data()));

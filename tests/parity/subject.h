@@ -24,8 +24,11 @@ struct Case {
 };
 
 inline constexpr Case kFamilies[] = {
-    {"llama_tied"},   {"llama_untied"}, {"mistral_untied"}, {"qwen2_tied"},
-    {"qwen2_untied"}, {"qwen3_tied"},   {"qwen3_untied"}};
+    {"llama_tied"},       {"llama_untied"},
+    {"mistral_untied"},   {"qwen2_tied"},
+    {"qwen2_untied"},     {"qwen3_tied"},
+    {"qwen3_untied"},     {"qwen3_moe_dense_between"},
+    {"qwen3_moe_windows"}};
 inline constexpr Case kAdapters[] = {{"llama_tied", true},
                                      {"mistral_untied", true},
                                      {"qwen2_untied", true},
@@ -42,6 +45,8 @@ std::vector<float> TokenLosses(worker::StageRun& run,
 struct Outputs {
   std::vector<float> logits;  // [rows, row tokens, vocab]
   std::vector<float> token_losses;
+  // [layers with experts, rows, row tokens, experts a token]
+  std::vector<worker::ExpertPick> picks;
 };
 
 // Thread-compatible; computes with one thread.  For tests: anything wrong
@@ -78,10 +83,12 @@ class Subject {
  private:
   Subject(const std::string& folder, bool adapted);
 
+  // Through all layers; appends what their routers pick to `picks`.
   std::unique_ptr<worker::StageRun> Forward(
       const worker::SequentialTrainer& trainer, DType dtype,
       const worker::SequentialBatch& batch,
-      const worker::AlignedVector<std::byte>& input) const;
+      const worker::AlignedVector<std::byte>& input,
+      std::vector<worker::ExpertPick>* picks) const;
 
   const Checkpoint checkpoint_;
   const Batches batches_;

@@ -5,6 +5,7 @@
 #include "base/model/family.h"
 #include "base/model/parameters.h"
 #include "worker/model/lora.h"
+#include "worker/model/mixture.h"
 
 namespace roundhouse::worker {
 namespace {
@@ -23,11 +24,6 @@ at::Tensor Projection(const LayerContext& context, const LayerTensors& weights,
   const at::Tensor base = Linear(x, weights[matrix], weights[BiasOf(matrix)]);
   if (context.adapter == nullptr) return base;
   return AddAdapter(context, weights, matrix, x, base);
-}
-
-int64_t WindowOf(const LayerContext& context) {
-  const ModelConfig& config = context.config;
-  return context.layer < config.first_sliding_layer ? 0 : config.sliding_window;
 }
 
 // Returns [rows * row_tokens, hidden], as `x` is.
@@ -50,7 +46,7 @@ at::Tensor Attention(const LayerContext& context, const LayerTensors& weights,
   const at::Tensor q = query_or_key(ParamRole::kQ, ParamRole::kQNorm);
   const at::Tensor k = query_or_key(ParamRole::kK, ParamRole::kKNorm);
   const at::Tensor v = heads(ParamRole::kV).transpose(1, 2);
-  const int64_t window = WindowOf(context);
+  const int64_t window = config.WindowOf(context.layer);
   return Projection(context, weights, ParamRole::kO,
                     context.cache != nullptr
                         ? CachedAttention(q, k, v, *context.cache, window)
@@ -78,8 +74,10 @@ at::Tensor DecoderLayer(const LayerContext& context,
   const at::Tensor attended =
       flat +
       Attention(context, weights, shape, norm(flat, ParamRole::kInputNorm));
-  const at::Tensor output =
-      attended + Mlp(context, weights, norm(attended, ParamRole::kPostNorm));
+  const at::Tensor normed = norm(attended, ParamRole::kPostNorm);
+  const at::Tensor output = attended + (context.config.HasExperts(context.layer)
+                                            ? Mixture(context, weights, normed)
+                                            : Mlp(context, weights, normed));
   return output.view(x.sizes());
 }
 

@@ -1,7 +1,7 @@
-// The decoder layer of all dense families: RMS norms, rotary embedding,
-// grouped-query attention and SwiGLU around two residual sums.  Where families
-// differ (biases, norms of query and key heads, sliding windows), the
-// configuration says so.
+// The decoder layer of all families: RMS norms, rotary embedding, grouped-query
+// attention and SwiGLU or a mixture of experts around two residual sums.  Where
+// families and layers differ (biases, norms of query and key heads, sliding
+// windows, experts), the configuration says so.
 #ifndef ROUNDHOUSE_WORKER_MODEL_DECODER_LAYER_H_
 #define ROUNDHOUSE_WORKER_MODEL_DECODER_LAYER_H_
 

@@ -136,7 +136,7 @@ TEST_P(DecoderLayerTest, TokensBeyondTheWindowAreNotSeen) {
 TEST(DecoderLayerWindowTest, LowerLayersOfAFamilySeeEverything) {
   const TestModel model(TinyFamilyConfig(Architecture::kQwen2, 2), DType::kF32,
                         5);
-  ASSERT_EQ(model.config.first_sliding_layer, 1);
+  ASSERT_EQ(model.config.sliding_layers, LayersFrom(1, 2));
   LayerTensors weights;
   for (const ParameterSpec& parameter : model.units[1].parameters) {
     const auto role = static_cast<int>(parameter.role);

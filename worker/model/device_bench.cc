@@ -54,15 +54,25 @@ void DeviceBench::AddWeights(const std::byte* host, uint64_t bytes) {
 }
 
 std::unique_ptr<StageRun> DeviceBench::Forward(
-    StageRunOptions options, const std::byte* input, const int32_t* positions,
+    StageRunOptions options, const Inputs& inputs,
     const std::function<LayerWeights(int64_t)>& weights) {
   options_ = std::move(options);
   options_.stream = stream_->native();
   auto run = *StageRun::Create(options_);
-  Check(
-      run->SetInput(Upload(input, StateCount() * DTypeBytes(options_.dtype))));
-  if (positions != nullptr) Check(run->SetPositions(positions));
+  Check(run->SetInput(
+      Upload(inputs.states, StateCount() * DTypeBytes(options_.dtype))));
+  if (inputs.positions != nullptr) Check(run->SetPositions(inputs.positions));
+  const ExpertPick* picks = inputs.picks;
+  const auto picks_a_layer =
+      static_cast<size_t>(options_.rows * options_.row_tokens *
+                          options_.config.mixture.experts_per_token);
   for (int64_t layer = 0; layer < options_.config.layer_count; ++layer) {
+    if (picks != nullptr && options_.config.HasExperts(layer)) {
+      Check(run->SetPicks(reinterpret_cast<const ExpertPick*>(
+          Upload(reinterpret_cast<const std::byte*>(picks),
+                 picks_a_layer * sizeof(ExpertPick)))));
+      picks += picks_a_layer;
+    }
     Check(run->ForwardLayer(layer, OnDevice(weights(layer))));
   }
   return run;

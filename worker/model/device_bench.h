@@ -27,11 +27,17 @@ class DeviceBench {
   // host memory mean the copy from then on.
   void AddWeights(const std::byte* host, uint64_t bytes);
 
-  // Through all decoder layers.  `options.stream` is set here; `input` is
-  // [rows, row_tokens, hidden] in options.dtype, `positions` as SetPositions
-  // has them or null, weights(layer) what was added.
+  // What a run computes with, in host memory.
+  struct Inputs {
+    const std::byte* states = nullptr;   // [rows, row_tokens, hidden]
+    const int32_t* positions = nullptr;  // as SetPositions has them, or null
+    // As SetPicks has them, of one layer with experts after the other, or null.
+    const ExpertPick* picks = nullptr;
+  };
+  // Through all decoder layers.  `options.stream` is set here; states are in
+  // options.dtype, weights(layer) is what was added.
   std::unique_ptr<StageRun> Forward(
-      StageRunOptions options, const std::byte* input, const int32_t* positions,
+      StageRunOptions options, const Inputs& inputs,
       const std::function<LayerWeights(int64_t)>& weights);
   // The head on it, its gradient and those of all layers; `sink` sees host
   // memory.

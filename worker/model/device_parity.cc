@@ -37,21 +37,21 @@ Outcome RunAll(std::unique_ptr<Device> device, const TestModel& model,
   }
   const int64_t layers = model.config.layer_count;
   const AlignedVector<std::byte> embedded = model.Embed(batch.tokens);
-  const auto run =
-      bench.Forward({.config = model.config,
-                     .adapter = model.adapter,
-                     .dtype = model.dtype,
-                     .rows = batch.rows,
-                     .row_tokens = batch.row_tokens,
-                     .keep = keep,
-                     .head_token_chunk = 5,
-                     .train = true,
-                     .seed = 77,
-                     .step = 5,
-                     .micro_batch = 2},
-                    embedded.data(),
-                    batch.positions.empty() ? nullptr : batch.positions.data(),
-                    [&](int64_t layer) { return model.Weights(layer); });
+  const auto run = bench.Forward(
+      {.config = model.config,
+       .adapter = model.adapter,
+       .dtype = model.dtype,
+       .rows = batch.rows,
+       .row_tokens = batch.row_tokens,
+       .keep = keep,
+       .head_token_chunk = 5,
+       .train = true,
+       .seed = 77,
+       .step = 5,
+       .micro_batch = 2},
+      {.states = embedded.data(),
+       .positions = batch.positions.empty() ? nullptr : batch.positions.data()},
+      [&](int64_t layer) { return model.Weights(layer); });
   Outcome outcome;
   outcome.values["output"] = bench.Output(*run);
   GradientMap gradients;

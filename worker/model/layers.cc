@@ -52,6 +52,11 @@ bool CpuMultiplies(at::ScalarType dtype) {
   return dtype == at::kFloat || (dtype == at::kBFloat16 && bf16);
 }
 
+// Whether products of such matrices are computed in fp32 and rounded.
+bool Widens(const at::Tensor& a) {
+  return a.is_cpu() && !CpuMultiplies(a.scalar_type());
+}
+
 }  // namespace
 
 at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps) {
@@ -66,14 +71,30 @@ at::Tensor SwiGlu(at::Tensor gate, const at::Tensor& up) {
                             : ComposedSwiGlu(std::move(gate), up);
 }
 
+std::pair<at::Tensor, at::Tensor> SwiGluGradient(const at::Tensor& gradient,
+                                                 const at::Tensor& gate,
+                                                 const at::Tensor& up) {
+  const FusedKernels* const kernels = FusedKernelsOf(gate.device());
+  return kernels != nullptr ? FusedSwiGluGradient(*kernels, gradient, gate, up)
+                            : ComposedSwiGluGradient(gradient, gate, up);
+}
+
 at::Tensor Product(const at::Tensor& a, const at::Tensor& b,
                    const at::Tensor& bias) {
-  if (a.is_cpu() && !CpuMultiplies(a.scalar_type())) {
+  if (Widens(a)) {
     const at::Tensor wide_bias = bias.defined() ? bias.to(at::kFloat) : bias;
     return Product(a.to(at::kFloat), b.to(at::kFloat), wide_bias)
         .to(a.scalar_type());
   }
   return bias.defined() ? at::addmm(bias, a, b) : a.mm(b);
+}
+
+void ProductInto(const at::Tensor& a, const at::Tensor& b, at::Tensor to) {
+  if (Widens(a)) {
+    to.copy_(a.to(at::kFloat).mm(b.to(at::kFloat)));
+  } else {
+    at::mm_out(to, a, b);
+  }
 }
 
 at::Tensor Linear(const at::Tensor& x, const at::Tensor& weight,

@@ -6,6 +6,7 @@
 #define ROUNDHOUSE_WORKER_MODEL_LAYERS_H_
 
 #include <cstdint>
+#include <utility>
 
 #include "ATen/ATen.h"
 #include "base/model/config.h"
@@ -39,6 +40,10 @@ struct LayerContext {
   // Set where sequences go on from cached tokens; then `packing` is not looked
   // at and a single row holds the new tokens of all of them.
   const KeyValueCache* cache = nullptr;
+  // In a layer with experts: which ones each token goes to, [n, k] int64,
+  // ascending.  Where that is not defined the router picks and leaves them
+  // here. Null: it picks.
+  at::Tensor* picks = nullptr;
 };
 
 // x / rms(x) in fp32, cast back, times weight.  Over the last dimension.  By a
@@ -48,6 +53,10 @@ at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps);
 // silu(gate) * up; likewise.  A gate that nobody else holds is freed on the
 // way.
 at::Tensor SwiGlu(at::Tensor gate, const at::Tensor& up);
+// The gradients of gate and up from that of silu(gate) * up; without autograd.
+std::pair<at::Tensor, at::Tensor> SwiGluGradient(const at::Tensor& gradient,
+                                                 const at::Tensor& gate,
+                                                 const at::Tensor& up);
 
 // [n, k] x [k, m], plus `bias`, [m], where it is defined; without autograd.  On
 // a CPU without bf16 instructions (AMX, AVX512_BF16), and for fp16, operands
@@ -56,6 +65,8 @@ at::Tensor SwiGlu(at::Tensor gate, const at::Tensor& up);
 // fp32. Bits, as those of fp32 products, are one kind of CPU's.
 at::Tensor Product(const at::Tensor& a, const at::Tensor& b,
                    const at::Tensor& bias = {});
+// The same, a b, into `to`, which is dense.
+void ProductInto(const at::Tensor& a, const at::Tensor& b, at::Tensor to);
 
 // [n, in] x [out, in] (+ [out]) -> [n, out], by Product in both directions.
 // The backward computes only the gradients that are asked for.

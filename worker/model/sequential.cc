@@ -166,7 +166,13 @@ absl::StatusOr<std::unique_ptr<StageRun>> SequentialTrainer::Forward(
   if (batch.positions != nullptr) {
     RETURN_IF_ERROR(run->SetPositions(batch.positions));
   }
+  const ExpertPick* picks = batch.picks;
   for (int64_t layer = 0; layer < options_.config.layer_count; ++layer) {
+    if (picks != nullptr && options_.config.HasExperts(layer)) {
+      RETURN_IF_ERROR(run->SetPicks(picks));
+      picks += batch.rows * batch.row_tokens *
+               options_.config.mixture.experts_per_token;
+    }
     RETURN_IF_ERROR(run->ForwardLayer(layer, WeightsOf(layer)));
   }
   return run;

@@ -86,6 +86,9 @@ struct SequentialBatch {
   const int32_t* labels = nullptr;
   // [rows, row_tokens] int32 where rows pack sequences (StageRun::SetPositions)
   const int32_t* positions = nullptr;
+  // What the routers would pick, given: [layers with experts, rows *
+  // row_tokens, experts_per_token] (StageRun::SetPicks).
+  const ExpertPick* picks = nullptr;
 };
 
 struct SequentialLoss {

@@ -34,6 +34,7 @@ struct KeptLayer {
   int64_t layer = 0;
   LayerTensors weights;
   at::Tensor input;   // [rows, row_tokens, hidden]; a leaf under kStage
+  at::Tensor picks;   // [n, k] int64, of a layer with experts
   at::Tensor output;  // with its graph under kStage, undefined under kLayer
 };
 
@@ -51,6 +52,8 @@ class TorchStageRun : public StageRun {
   absl::Status SetPositions(const int32_t* positions) override;
   absl::Status ForwardLayer(int64_t layer,
                             const LayerWeights& weights) override;
+  absl::Status SetPicks(const ExpertPick* picks) override;
+  absl::Status CopyPicks(ExpertPick* picks) override;
   absl::Status CopyOutput(void* output) override;
   absl::StatusOr<HeadResult> Head(const LayerWeights& weights,
                                   const int32_t* labels, HeadMode mode,
@@ -77,12 +80,13 @@ class TorchStageRun : public StageRun {
   absl::StatusOr<HeadInputs> BorrowHead(const LayerWeights& weights,
                                         const int32_t* labels) const;
   absl::Status SetTargets(const int32_t* labels, HeadInputs* head) const;
-  at::Tensor Compute(const KeptLayer& layer) const {
+  at::Tensor Compute(KeptLayer& layer) const {
     return DecoderLayer({.config = options_.config,
                          .layer = layer.layer,
                          .rope = rope_,
                          .packing = packing_,
-                         .adapter = HasAdapter() ? &adapter_ : nullptr},
+                         .adapter = HasAdapter() ? &adapter_ : nullptr,
+                         .picks = &layer.picks},
                         layer.weights, layer.input);
   }
   void RunForward(KeptLayer layer);
@@ -102,6 +106,8 @@ class TorchStageRun : public StageRun {
   Packing packing_;
   const std::vector<int64_t> shape_;
   at::Tensor current_;       // the last layer's output, without graph
+  at::Tensor next_picks_;    // of the next layer, where they are given
+  at::Tensor last_picks_;    // of the last layer, where it has experts
   at::Tensor gradient_;      // of the input of the layer last passed backward
   int64_t next_layer_ = -1;  // -1: any may come first
   std::vector<KeptLayer> kept_;
@@ -130,6 +136,7 @@ absl::Status TorchStageRun::SetInput(const void* input) {
   RETURN_IF_ERROR(CheckAligned(input, "the stage's input"));
   current_ = BorrowTensor(input, shape_, options_.dtype, device_);
   gradient_ = at::Tensor();
+  next_picks_ = last_picks_ = at::Tensor();
   next_layer_ = -1;
   kept_.clear();
   rope_ = row_rope_;
@@ -176,18 +183,46 @@ absl::StatusOr<LayerTensors> TorchStageRun::BorrowWeights(
 }
 
 void TorchStageRun::RunForward(KeptLayer layer) {
+  layer.picks = std::exchange(next_picks_, at::Tensor());
   if (KeepsGraph()) {
     layer.input = current_.detach().requires_grad_(true);
     const c10::AutoGradMode with_grad(true);
     layer.output = Compute(layer);
     current_ = layer.output.detach();
+    last_picks_ = layer.picks;
     kept_.push_back(std::move(layer));
     return;
   }
   const c10::NoGradGuard no_grad;
   layer.input = current_;
   current_ = Compute(layer);
+  last_picks_ = layer.picks;
   if (options_.keep == Keep::kLayer) kept_.push_back(std::move(layer));
+}
+
+absl::Status TorchStageRun::SetPicks(const ExpertPick* picks) {
+  if (!current_.defined()) {
+    return absl::FailedPreconditionError("SetPicks before SetInput");
+  }
+  return Guard("picks of experts", [&] {
+    next_picks_ = at::from_blob(const_cast<ExpertPick*>(picks),
+                                {options_.rows * options_.row_tokens,
+                                 options_.config.mixture.experts_per_token},
+                                at::TensorOptions(device_).dtype(at::kShort))
+                      .to(at::kLong);
+    return absl::OkStatus();
+  });
+}
+
+absl::Status TorchStageRun::CopyPicks(ExpertPick* picks) {
+  if (!last_picks_.defined()) {
+    return absl::FailedPreconditionError(
+        "CopyPicks, but the last layer has no experts");
+  }
+  return Guard("copy of experts' picks", [&] {
+    CopyToMemory(last_picks_.to(at::kShort), picks);
+    return absl::OkStatus();
+  });
 }
 
 absl::Status TorchStageRun::ForwardLayer(int64_t layer,
@@ -200,6 +235,10 @@ absl::Status TorchStageRun::ForwardLayer(int64_t layer,
     return absl::InvalidArgumentError(
         absl::StrCat("ForwardLayer of layer ", layer, ", expected ",
                      next_layer_, " of ", options_.config.layer_count));
+  }
+  if (next_picks_.defined() && !options_.config.HasExperts(layer)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("SetPicks, but layer ", layer, " has no experts"));
   }
   return Guard(absl::StrCat("forward of layer ", layer), [&]() -> absl::Status {
     KeptLayer kept{.layer = layer};

@@ -21,8 +21,9 @@
 // Evaluation:     SetInput, ForwardLayer(first..L-1), Head(kLossOnly).
 //
 // Bits do not depend on where the stage boundaries lie, nor on the recompute
-// mode: a layer's forward is the same function in all of them, and dropout
-// masks are a function of seed, step, micro-batch and place.
+// mode: a layer's forward is the same function in all of them, dropout masks
+// are a function of seed, step, micro-batch and place, and a layer with experts
+// that is recomputed keeps its picks.
 //
 // With adapters only these train: frozen weights are no leaves of autograd,
 // nothing computes their gradients, and the sink never sees one.
@@ -56,6 +57,9 @@ class GradientSink {
   virtual void OnGradient(int64_t layer, ParamRole role, const float* fp32,
                           int64_t element_count) = 0;
 };
+
+// An expert's number; limits.h: kMaxExperts.
+using ExpertPick = int16_t;
 
 enum class Keep {
   kNothing,  // no backward will follow
@@ -112,6 +116,19 @@ class StageRun {
   virtual absl::Status ForwardLayer(int64_t layer,
                                     const LayerWeights& weights) = 0;
 
+  // The experts of the next ForwardLayer's tokens, in place of those that its
+  // router would pick: [rows, row_tokens, experts_per_token], ascending for
+  // each token, each of [0, expert_count); read during the call.
+  // FAILED_PRECONDITION before SetInput, and from ForwardLayer where that layer
+  // has no experts.
+  virtual absl::Status SetPicks(const ExpertPick* picks) {
+    return NoExperts(picks);
+  }
+  // Writes those of the last ForwardLayer, in that shape.  FAILED_PRECONDITION
+  // where that layer has no experts.  A run that computes none (a test's) need
+  // not implement them: UNIMPLEMENTED.
+  virtual absl::Status CopyPicks(ExpertPick* picks) { return NoExperts(picks); }
+
   // Writes the last layer's output, [rows, row_tokens, hidden].  Valid after
   // each ForwardLayer: it is the input of layer + 1.
   virtual absl::Status CopyOutput(void* output) = 0;
@@ -137,6 +154,11 @@ class StageRun {
 
   // Writes the gradient of the stage's input, [rows, row_tokens, hidden].
   virtual absl::Status CopyInputGradient(void* output) = 0;
+
+ private:
+  static absl::Status NoExperts(const ExpertPick*) {
+    return absl::UnimplementedError("this run computes no experts");
+  }
 };
 
 // Fixes LibTorch's intra-op threads of the calling thread.  Part of the bits:

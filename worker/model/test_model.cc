@@ -67,10 +67,18 @@ ModelConfig TinyFamilyConfig(Architecture architecture, int64_t layers) {
     case Architecture::kQwen2:
       config.query_key_value_bias = true;
       config.sliding_window = 5;
-      config.first_sliding_layer = 1;
+      config.sliding_layers = LayersFrom(1, layers);
       break;
     case Architecture::kMistral:
       config.sliding_window = 5;
+      config.sliding_layers = LayersFrom(0, layers);
+      break;
+    case Architecture::kQwen3Moe:
+      config.mixture = {.expert_count = 5,
+                        .experts_per_token = 2,
+                        .expert_size = 24,
+                        .renormalize = true,
+                        .layers = LayersFrom(1, layers)};
       break;
   }
   return config;

@@ -64,6 +64,12 @@ struct Case {
   int64_t rows = 3;
 };
 
+// The same of a mixture, the first of whose layers is dense.
+Case Experts(Case one) {
+  one.architecture = Architecture::kQwen3Moe;
+  return one;
+}
+
 class WorkingMemoryTest : public testing::TestWithParam<Case> {
  protected:
   WorkingMemoryTest() { SetHostFusedKernels(&kernels_); }
@@ -87,6 +93,10 @@ ModelConfig Config(Architecture architecture) {
   config.head_dim = 32;
   config.intermediate_size = 512;
   config.vocab_size = 1500;
+  if (config.mixture.present()) {
+    config.mixture.expert_count = 8;
+    config.mixture.expert_size = 224;
+  }
   return config;
 }
 
@@ -142,8 +152,11 @@ TEST_P(WorkingMemoryTest, IsBoundedAndNotByMuchMore) {
   const ModelConfig config = Config(one.architecture);
   AdapterConfig adapter;
   if (one.adapters) {
-    adapter = {
-        .rank = one.rank, .alpha = 16, .dropout = one.dropout, .targets = 0x7F};
+    // Experts have none.
+    adapter = {.rank = one.rank,
+               .alpha = 16,
+               .dropout = one.dropout,
+               .targets = config.mixture.present() ? 0xFu : 0x7Fu};
   }
   const TestModel model(config, one.dtype, 1, adapter);
   const TestBatch batch = MakeBatch(config, one.rows, 96, 2);
@@ -251,7 +264,21 @@ INSTANTIATE_TEST_SUITE_P(
              .rank = 128,
              .dropout = 0,
              .with_head = false,
-             .rows = 1}),
+             .rows = 1},
+        Experts({.name = "experts", .with_head = false}),
+        Experts({.name = "experts_by_layer", .layer_recompute = true}),
+        Experts(
+            {.name = "experts_forward", .backward = false, .with_head = false}),
+        Experts(
+            {.name = "experts_adapters", .adapters = true, .with_head = false}),
+        Experts({.name = "experts_bf16",
+                 .dtype = DType::kBF16,
+                 .with_head = false}),
+        Experts({.name = "experts_bf16_adapters_by_layer",
+                 .dtype = DType::kBF16,
+                 .adapters = true,
+                 .layer_recompute = true,
+                 .with_head = false})),
     [](const testing::TestParamInfo<Case>& info) { return info.param.name; });
 
 }  // namespace

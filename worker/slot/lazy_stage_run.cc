@@ -72,6 +72,12 @@ class LazyStageRun : public StageRun {
     return Queue(
         [=](StageRun& run) { return run.ForwardLayer(layer, weights); });
   }
+  absl::Status SetPicks(const ExpertPick* picks) override {
+    return Queue([=](StageRun& run) { return run.SetPicks(picks); });
+  }
+  absl::Status CopyPicks(ExpertPick* picks) override {
+    return Queue([=](StageRun& run) { return run.CopyPicks(picks); });
+  }
   absl::Status CopyOutput(void* output) override {
     return Queue([=](StageRun& run) { return run.CopyOutput(output); });
   }

@@ -23,4 +23,9 @@ at::Tensor ComposedSwiGlu(at::Tensor gate, const at::Tensor& up) {
   return gate * up;
 }
 
+std::pair<at::Tensor, at::Tensor> ComposedSwiGluGradient(
+    const at::Tensor& gradient, const at::Tensor& gate, const at::Tensor& up) {
+  return {at::silu_backward(gradient * up, gate), gradient * at::silu(gate)};
+}
+
 }  // namespace roundhouse::worker

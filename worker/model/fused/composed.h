@@ -4,6 +4,8 @@
 #ifndef ROUNDHOUSE_WORKER_MODEL_FUSED_COMPOSED_H_
 #define ROUNDHOUSE_WORKER_MODEL_FUSED_COMPOSED_H_
 
+#include <utility>
+
 #include "ATen/ATen.h"
 
 namespace roundhouse::worker {
@@ -19,6 +21,10 @@ at::Tensor ComposedRope(const at::Tensor& x, const at::Tensor& cos,
 
 // silu(gate) * up.  A gate that nobody else holds is freed on the way.
 at::Tensor ComposedSwiGlu(at::Tensor gate, const at::Tensor& up);
+
+// What autograd has for gate and up of ComposedSwiGlu.
+std::pair<at::Tensor, at::Tensor> ComposedSwiGluGradient(
+    const at::Tensor& gradient, const at::Tensor& gate, const at::Tensor& up);
 
 }  // namespace roundhouse::worker
 

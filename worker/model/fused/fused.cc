@@ -180,19 +180,9 @@ class SwiGluFunction : public torch::autograd::Function<SwiGluFunction> {
   static variable_list backward(AutogradContext* context,
                                 const variable_list& gradients) {
     const variable_list saved = context->get_saved_variables();
-    const at::Tensor dy = gradients[0].contiguous();
-    const at::Tensor dgate = at::empty_like(saved[0]);
-    const at::Tensor dup = at::empty_like(saved[1]);
-    SwiGluGradientWork work;
-    work.dtype = DTypeOf(dy);
-    work.count = dy.numel();
-    work.dy = dy.const_data_ptr();
-    work.gate = saved[0].const_data_ptr();
-    work.up = saved[1].const_data_ptr();
-    work.dgate = dgate.mutable_data_ptr();
-    work.dup = dup.mutable_data_ptr();
-    KernelsOf(context).Run(work);
-    return {at::Tensor(), dgate, dup};
+    const auto [gate, up] = FusedSwiGluGradient(
+        KernelsOf(context), gradients[0], saved[0], saved[1]);
+    return {at::Tensor(), gate, up};
   }
 };
 
@@ -232,6 +222,25 @@ at::Tensor FusedSwiGlu(const FusedKernels& kernels, const at::Tensor& gate,
   TORCH_CHECK(gate.sizes() == up.sizes(), "a gate of ", gate.sizes(), " for ",
               up.sizes());
   return SwiGluFunction::apply(&kernels, gate, up);
+}
+
+std::pair<at::Tensor, at::Tensor> FusedSwiGluGradient(
+    const FusedKernels& kernels, const at::Tensor& gradient,
+    const at::Tensor& gate, const at::Tensor& up) {
+  const at::Tensor dy = gradient.contiguous();
+  const at::Tensor gates = gate.contiguous(), ups = up.contiguous();
+  const at::Tensor dgate = at::empty_like(gates);
+  const at::Tensor dup = at::empty_like(ups);
+  SwiGluGradientWork work;
+  work.dtype = DTypeOf(dy);
+  work.count = dy.numel();
+  work.dy = dy.const_data_ptr();
+  work.gate = gates.const_data_ptr();
+  work.up = ups.const_data_ptr();
+  work.dgate = dgate.mutable_data_ptr();
+  work.dup = dup.mutable_data_ptr();
+  kernels.Run(work);
+  return {dgate, dup};
 }
 
 }  // namespace roundhouse::worker

@@ -9,6 +9,8 @@
 #ifndef ROUNDHOUSE_WORKER_MODEL_FUSED_FUSED_H_
 #define ROUNDHOUSE_WORKER_MODEL_FUSED_FUSED_H_
 
+#include <utility>
+
 #include "ATen/ATen.h"
 #include "worker/model/fused/fused_kernels.h"
 
@@ -30,6 +32,10 @@ at::Tensor FusedRope(const FusedKernels& kernels, const at::Tensor& x,
 // silu(gate) * up, both of one shape.
 at::Tensor FusedSwiGlu(const FusedKernels& kernels, const at::Tensor& gate,
                        const at::Tensor& up);
+// The gradients of gate and up from that of the result; without autograd.
+std::pair<at::Tensor, at::Tensor> FusedSwiGluGradient(
+    const FusedKernels& kernels, const at::Tensor& gradient,
+    const at::Tensor& gate, const at::Tensor& up);
 
 }  // namespace roundhouse::worker
 

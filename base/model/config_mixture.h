@@ -1,0 +1,22 @@
+// The part of config.json that says where a model has experts and how many.
+// For config.cc only.
+#ifndef ROUNDHOUSE_BASE_MODEL_CONFIG_MIXTURE_H_
+#define ROUNDHOUSE_BASE_MODEL_CONFIG_MIXTURE_H_
+
+#include "absl/status/status.h"
+#include "base/model/config.h"
+#include "base/model/family.h"
+#include "base/model/json.h"
+
+namespace roundhouse {
+
+// config->mixture, from num_experts or num_local_experts (transformers 5 writes
+// the latter), num_experts_per_tok, moe_intermediate_size, norm_topk_prob,
+// decoder_sparse_step and mlp_only_layers.  Nothing of a family without
+// experts.  REQUIRES: config->layer_count is set.
+absl::Status ReadMixture(const JsonFields& fields, const ModelFamily& family,
+                         ModelConfig* config);
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_BASE_MODEL_CONFIG_MIXTURE_H_

@@ -1,0 +1,151 @@
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "base/model/config.h"
+#include "base/model/parameters.h"
+#include "gtest/gtest.h"
+
+namespace roundhouse {
+namespace {
+
+constexpr char kJson[] = R"({
+  "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe",
+  "hidden_size": 64, "num_hidden_layers": 6, "num_attention_heads": 4,
+  "num_key_value_heads": 2, "intermediate_size": 96, "vocab_size": 10,
+  "num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 32
+})";
+
+std::string With(const std::string& more) {
+  return absl::StrReplaceAll(
+      kJson, {{"\n})", ""}, {"\"model_type\"", more + ", \"model_type\""}});
+}
+
+absl::StatusOr<ModelConfig> Parse(const std::string& json) {
+  return ParseModelConfig(json, "config.json");
+}
+
+ModelConfig Good(const std::string& json) {
+  const auto config = Parse(json);
+  EXPECT_TRUE(config.ok()) << config.status();
+  return config.value_or(ModelConfig());
+}
+
+void ExpectInvalid(const std::string& json, const std::string& text) {
+  const absl::Status status = Parse(json).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), text)) << status;
+}
+
+// transformers 5.23: Qwen3MoeConfig().
+TEST(ConfigMixtureTest, EveryLayerIsSparseWhereTheFileIsSilent) {
+  const ModelConfig config = Good(kJson);
+  EXPECT_EQ(config.architecture, Architecture::kQwen3Moe);
+  EXPECT_EQ(config.head_dim, 16);
+  EXPECT_EQ(config.mixture.expert_count, 8);
+  EXPECT_EQ(config.mixture.experts_per_token, 2);
+  EXPECT_EQ(config.mixture.expert_size, 32);
+  EXPECT_FALSE(config.mixture.renormalize);
+  EXPECT_EQ(config.mixture.layers, LayersFrom(0, 6));
+  EXPECT_EQ(config.intermediate_size, 96);
+}
+
+TEST(ConfigMixtureTest, EitherSpellingOfTheCount) {
+  const std::string newer = absl::StrReplaceAll(
+      kJson, {{"\"num_experts\"", "\"num_local_experts\""}});
+  EXPECT_TRUE(Good(newer) == Good(kJson));
+  EXPECT_TRUE(Good(With(R"("num_local_experts": 8)")) == Good(kJson));
+  ExpectInvalid(With(R"("num_local_experts": 16)"),
+                "num_experts: 8 contradicts num_local_experts, which is 16");
+}
+
+TEST(ConfigMixtureTest, DenseLayers) {
+  LayerSet layers = Good(With(R"("decoder_sparse_step": 2)")).mixture.layers;
+  EXPECT_EQ(layers.to_ulong(), 0b101010u);
+  layers = Good(With(R"("decoder_sparse_step": 2, "mlp_only_layers": [3, 0])"))
+               .mixture.layers;
+  EXPECT_EQ(layers.to_ulong(), 0b100010u);
+  layers =
+      Good(With(R"("mlp_only_layers": [0, 1, 2, 3, 4, 5])")).mixture.layers;
+  EXPECT_TRUE(layers.none());
+  EXPECT_TRUE(Good(With(R"("mlp_only_layers": null)")) == Good(kJson));
+}
+
+TEST(ConfigMixtureTest, AllLayersSlideWhereTheFlagSaysSo) {
+  EXPECT_EQ(Good(With(R"("sliding_window": 5)")).sliding_window, 0);
+  const ModelConfig config =
+      Good(With(R"("sliding_window": 5, "use_sliding_window": true)"));
+  EXPECT_EQ(config.sliding_window, 5);
+  EXPECT_EQ(config.sliding_layers, LayersFrom(0, 6));
+}
+
+TEST(ConfigMixtureTest, WhatNoMixtureCanHave) {
+  ExpectInvalid(absl::StrReplaceAll(kJson, {{"_tok\": 2", "_tok\": 9"}}),
+                "num_experts_per_tok: 9 of 8 experts");
+  ExpectInvalid(absl::StrReplaceAll(kJson, {{"\"num_experts\": 8,", ""}}),
+                "num_experts: missing");
+  ExpectInvalid(
+      absl::StrReplaceAll(kJson, {{"_size\": 32", "_size\": 524289"}}),
+      "moe_intermediate_size: 524289 is outside [1, 524288]");
+  ExpectInvalid(With(R"("mlp_only_layers": [6])"),
+                "mlp_only_layers: layer 6 of 6");
+  ExpectInvalid(With(R"("mlp_only_layers": [-1])"),
+                "mlp_only_layers: layer -1 of 6");
+  ExpectInvalid(With(R"("mlp_only_layers": 2)"), "mlp_only_layers: ");
+  ExpectInvalid(With(R"("mlp_only_layers": ["2"])"), "mlp_only_layers: ");
+  ExpectInvalid(With(R"("decoder_sparse_step": 0)"), "decoder_sparse_step: 0");
+}
+
+TEST(ConfigMixtureTest, AFamilyWithoutExpertsHasNone) {
+  const std::string dense = absl::StrReplaceAll(
+      kJson,
+      {{"Qwen3MoeForCausalLM", "Qwen3ForCausalLM"}, {"qwen3_moe", "qwen3"}});
+  EXPECT_FALSE(Good(dense).mixture.present());
+}
+
+TEST(ConfigMixtureTest, ParametersOfALayer) {
+  const ModelConfig config = Good(With(R"("mlp_only_layers": [1])"));
+  const UnitSpec sparse = ModelUnit(config, 1);
+  ASSERT_EQ(sparse.parameters.size(), 11u);
+  const ParameterSpec &router = sparse.parameters[8],
+                      &gate_up = sparse.parameters[9],
+                      &down = sparse.parameters[10];
+  EXPECT_EQ(router.name, "model.layers.0.mlp.gate.weight");
+  EXPECT_EQ(router.role, ParamRole::kRouter);
+  EXPECT_EQ(router.shape, (std::vector<int64_t>{8, 64}));
+  EXPECT_EQ(gate_up.name, "model.layers.0.mlp.experts.gate_up_proj");
+  EXPECT_EQ(gate_up.role, ParamRole::kExpertsGateUp);
+  EXPECT_EQ(gate_up.shape, (std::vector<int64_t>{8, 64, 64}));
+  EXPECT_EQ(down.name, "model.layers.0.mlp.experts.down_proj");
+  EXPECT_EQ(down.role, ParamRole::kExpertsDown);
+  EXPECT_EQ(down.shape, (std::vector<int64_t>{8, 64, 32}));
+  EXPECT_TRUE(router.weight_decay && gate_up.weight_decay && down.weight_decay);
+  const UnitSpec dense = ModelUnit(config, 2);
+  EXPECT_EQ(dense.parameters.back().name,
+            "model.layers.1.mlp.down_proj.weight");
+  EXPECT_EQ(dense.parameters.back().shape, (std::vector<int64_t>{64, 96}));
+}
+
+TEST(ConfigMixtureTest, ACheckpointHasATensorAnExpertAndMatrix) {
+  const UnitSpec unit = ModelUnit(Good(kJson), 1);
+  const std::vector<StoredTensor> stored = StoredTensors(unit);
+  ASSERT_EQ(stored.size(), 9u + 2 * 8 + 8);
+  EXPECT_EQ(stored[0].name, "model.layers.0.input_layernorm.weight");
+  const ParameterSpec &gate_up = unit.parameters[9],
+                      &down = unit.parameters[10];
+  const StoredTensor& up = stored[9 + 2 * 3 + 1];
+  EXPECT_EQ(up.name, "model.layers.0.mlp.experts.3.up_proj.weight");
+  EXPECT_EQ(up.shape, (std::vector<int64_t>{32, 64}));
+  EXPECT_EQ(up.element_count, 32 * 64);
+  EXPECT_EQ(up.unit_offset_elements,
+            gate_up.unit_offset_elements + 3 * (64 * 64) + 32 * 64);
+  const StoredTensor& last = stored.back();
+  EXPECT_EQ(last.name, "model.layers.0.mlp.experts.7.down_proj.weight");
+  EXPECT_EQ(last.shape, (std::vector<int64_t>{64, 32}));
+  EXPECT_EQ(last.unit_offset_elements + last.element_count,
+            down.unit_offset_elements + down.element_count);
+}
+
+}  // namespace
+}  // namespace roundhouse

@@ -1,0 +1,36 @@
+// A mixture of experts in place of a layer's MLP (Shazeer et al., "Outrageously
+// Large Neural Networks", arXiv 1701.06538), with the arithmetic of
+// transformers' sparse blocks: a softmax over all experts in fp32, the k
+// likeliest of each token, their weights divided by their sum where the
+// configuration says so and rounded to the model's dtype; each expert is a
+// SwiGLU MLP, whose output is multiplied by the weight, in the dtype.
+//
+// What transformers leaves open is settled, so that bits do not depend on the
+// device or on who computes a layer again.  Of experts with equal logits the
+// lower number is picked.  A token's experts stand, and their outputs add up,
+// in ascending order, in fp32 and rounded once; so do gradients of the layer's
+// input.  An expert's tokens stand in their order.  Nothing is added
+// atomically.
+#ifndef ROUNDHOUSE_WORKER_MODEL_MIXTURE_H_
+#define ROUNDHOUSE_WORKER_MODEL_MIXTURE_H_
+
+#include <cstdint>
+
+#include "ATen/ATen.h"
+#include "worker/model/layers.h"
+
+namespace roundhouse::worker {
+
+// The experts of each of n tokens by the router's logits, [n, E]: [n, count]
+// int64, ascending in each row.  Without autograd.  NaN counts as the largest.
+at::Tensor PickExperts(const at::Tensor& logits, int64_t count);
+
+// [n, hidden] of x [n, hidden].  REQUIRES: context.config.HasExperts of the
+// layer.  Experts without tokens have gradients of zero.  On a GPU it waits
+// once for how many tokens each expert has.
+at::Tensor Mixture(const LayerContext& context, const LayerTensors& weights,
+                   const at::Tensor& x);
+
+}  // namespace roundhouse::worker
+
+#endif  // ROUNDHOUSE_WORKER_MODEL_MIXTURE_H_
