@@ -48,6 +48,9 @@ struct RopeScaling {
 // Some of a model's decoder layers, by number.
 using LayerSet = std::bitset<static_cast<size_t>(kMaxModelLayers)>;
 
+// An expert's number, below kMaxExperts.
+using ExpertPick = int16_t;
+
 // A mixture of experts (Shazeer et al., arXiv 1701.06538) in place of the MLP
 // of some decoder layers: a router picks experts_per_token of expert_count MLPs
 // for each token, and their outputs add up with the router's weights.
@@ -57,6 +60,8 @@ struct MixtureConfig {
   int64_t expert_size = 0;        // an expert's inner width
   // The picked experts' probabilities are divided by their sum.
   bool renormalize = false;
+  // config.json asks for transformers' auxiliary loss, which no job has.
+  bool auxiliary_loss = false;
   LayerSet layers;  // that have experts; the others have a dense MLP
 
   bool present() const { return expert_count > 0; }

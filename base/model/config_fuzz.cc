@@ -48,7 +48,13 @@ void CheckAttention(const ModelConfig& config) {
 }
 
 void CheckUnits(const ModelConfig& config) {
-  for (int64_t unit : {int64_t{0}, int64_t{1}, config.layer_count + 1}) {
+  // With a layer of each kind.
+  int64_t sparse = 0;
+  while (sparse + 1 < config.layer_count && !config.HasExperts(sparse)) {
+    ++sparse;
+  }
+  for (int64_t unit :
+       {int64_t{0}, int64_t{1}, sparse + 1, config.layer_count + 1}) {
     int64_t end = 0;
     const UnitSpec spec = ModelUnit(config, unit);
     for (const ParameterSpec& parameter : spec.parameters) {

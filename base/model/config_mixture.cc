@@ -1,5 +1,7 @@
 #include "base/model/config_mixture.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "base/limits.h"
 #include "base/status.h"
@@ -62,11 +64,15 @@ absl::Status ReadMixture(const JsonFields& fields, const ModelFamily& family,
                           absl::StrCat(mixture.experts_per_token, " of ",
                                        mixture.expert_count, " experts"));
   }
-  ASSIGN_OR_RETURN(mixture.expert_size,
-                   fields.Size("moe_intermediate_size",
-                               kMaxExpertInnerSize / mixture.expert_count));
+  ASSIGN_OR_RETURN(
+      mixture.expert_size,
+      fields.Size("moe_intermediate_size",
+                  std::min(kMaxIntermediateSize,
+                           kMaxExpertInnerSize / mixture.expert_count)));
   ASSIGN_OR_RETURN(mixture.renormalize,
                    fields.BoolOr("norm_topk_prob", family.default_renormalize));
+  ASSIGN_OR_RETURN(mixture.auxiliary_loss,
+                   fields.BoolOr("output_router_logits", false));
   ASSIGN_OR_RETURN(mixture.layers,
                    ReadSparseLayers(fields, config->layer_count));
   return absl::OkStatus();

@@ -12,8 +12,8 @@ namespace roundhouse {
 
 // config->mixture, from num_experts or num_local_experts (transformers 5 writes
 // the latter), num_experts_per_tok, moe_intermediate_size, norm_topk_prob,
-// decoder_sparse_step and mlp_only_layers.  Nothing of a family without
-// experts.  REQUIRES: config->layer_count is set.
+// decoder_sparse_step, mlp_only_layers and output_router_logits.  Nothing of a
+// family without experts.  REQUIRES: config->layer_count is set.
 absl::Status ReadMixture(const JsonFields& fields, const ModelFamily& family,
                          ModelConfig* config);
 

@@ -84,6 +84,7 @@ absl::Status ReadExperts(const JsonFields& fields, ModelShape* shape) {
   // Either name may stand in either family's file.
   const char* const count =
       fields.Has("num_local_experts") ? "num_local_experts" : "num_experts";
+  shape->has_experts = true;
   ASSIGN_OR_RETURN(shape->expert_count, fields.Size(count, kMaxExperts));
   ASSIGN_OR_RETURN(shape->experts_per_token,
                    fields.Size("num_experts_per_tok", kMaxExperts));
@@ -195,6 +196,7 @@ ModelShape ShapeOfConfig(const ModelConfig& config) {
   shape.sliding_layers = config.sliding_layers;
   shape.tie_word_embeddings = config.tie_word_embeddings;
   if (mixture.layers.any()) {
+    shape.has_experts = true;
     shape.inner_size = mixture.expert_size;
     shape.expert_count = mixture.expert_count;
     shape.experts_per_token = mixture.experts_per_token;

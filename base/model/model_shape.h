@@ -24,6 +24,7 @@ struct ModelShape {
   int64_t kv_head_count = 0;
   int64_t head_dim = 0;
   int64_t inner_size = 0;  // of the MLP, or of one expert
+  bool has_experts = false;
   int64_t expert_count = 1;
   int64_t experts_per_token = 1;
   LayerSet dense_layers;         // of a mixture, that have an MLP instead
@@ -38,7 +39,7 @@ struct ModelShape {
   int64_t dense_layer_parameters = 0;  // of one of dense_layers
   int64_t router_parameters = 0;       // of a router's matrix; 0: none
 
-  bool mixture() const { return expert_count > 1; }
+  bool mixture() const { return has_experts; }
   bool HasExperts(int64_t layer) const {
     return mixture() && !dense_layers[static_cast<size_t>(layer)];
   }

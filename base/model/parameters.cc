@@ -173,6 +173,15 @@ std::vector<StoredTensor> StoredTensors(const UnitSpec& unit) {
   return tensors;
 }
 
+int64_t StoredTensorCount(const UnitSpec& unit) {
+  int64_t count = 0;
+  for (const ParameterSpec& spec : unit.parameters) {
+    const auto parts = static_cast<int64_t>(spec.experts.suffixes.size());
+    count += parts == 0 ? 1 : parts * spec.shape[0];
+  }
+  return count;
+}
+
 const char* LinearName(ParamRole matrix) {
   static constexpr const char* kNames[kLinearRoleCount] = {
       "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj",

@@ -186,6 +186,7 @@ struct StoredTensor {
 // The tensors that a checkpoint stores the unit as: its parameters in their
 // order, those of experts one after the other.
 std::vector<StoredTensor> StoredTensors(const UnitSpec& unit);
+int64_t StoredTensorCount(const UnitSpec& unit);
 
 // All units in the order above.
 std::vector<UnitSpec> ModelUnits(const ModelConfig& config);

@@ -63,6 +63,11 @@ class Estimate {
   uint64_t Rotary() const;
   uint64_t Hidden() const { return Of(hidden_, element_); }
 
+  // What says where a micro-batch's picks are.
+  uint64_t PickBytes() const {
+    return has_experts_ ? Of(Picks(), 4 * kIndexBytes + sizeof(ExpertPick)) : 0;
+  }
+
  private:
   uint64_t Of(uint64_t width, uint64_t bytes) const {
     return tokens_ * width * bytes;
@@ -131,32 +136,36 @@ class Estimate {
   // and gate and up.
   uint64_t ExpertsGraph() const {
     if (!has_experts_) return 0;
-    return Of(Experts(), kWide) + Of(4 * Picks(), kIndexBytes) +
-           Of(3 * Picks(), kWide) + Of(Picks() * 2 * ExpertInner(), element_);
+    return Of(Experts(), kWide) + PickBytes() + Of(3 * Picks(), kWide) +
+           Of(Picks() * 2 * ExpertInner(), element_);
   }
-  // Forward: logits are sorted; gates and ups lie densely beside their product,
-  // or the product beside all outputs.
+  // Forward: logits are sorted.  Then there is a sum of all experts in fp32
+  // and, of one expert at a time, which may get every token, its gates and ups:
+  // in one matrix, densely, and multiplied; or its output, weighted and added
+  // up.
   uint64_t ExpertsPassing() const {
     if (!has_experts_) return 0;
+    const uint64_t inner = ExpertInner();
     const uint64_t router =
         Of(Experts(), element_ + 2 * kWide + 3 * kIndexBytes);
     const uint64_t row =
-        std::max(5 * ExpertInner(), 3 * ExpertInner() + hidden_);
-    return std::max(router, Of(Picks() * row, element_) +
-                                Of(2 * hidden_, kWide) +
-                                Of(hidden_, element_)) +
-           Of(6 * Picks(), kIndexBytes);
+        std::max(5 * inner * element_,
+                 hidden_ * kWide + 2 * (hidden_ + inner) * element_);
+    return std::max(router, Of(hidden_, kWide) + Of(1, row)) + PickBytes();
   }
-  // Backward, beside what was kept: gradients of gates and ups beside both, or
-  // with those of all inputs.
+  // Backward, beside what was kept: the sum of the inputs' gradients and, of
+  // one expert at a time, what its weights' gradients in the rows are, the
+  // gradients of its gates and ups beside these, or that of its input, added
+  // up.
   uint64_t ExpertsBackward() const {
     if (!has_experts_) return 0;
     const uint64_t inner = ExpertInner();
     const uint64_t row =
-        std::max({5 * inner * element_, 2 * inner * (element_ + kWide),
-                  (2 * inner + hidden_) * element_});
-    return Of(Picks(), row) + Of(2 * hidden_, kWide) + Of(hidden_, element_) +
-           Of(2 * Experts(), kWide);
+        std::max({hidden_ * element_ + 2 * inner * (element_ + kWide),
+                  5 * inner * element_,
+                  hidden_ * (kWide + element_) + 2 * inner * element_});
+    return Of(hidden_, kWide) + Of(1, row) + Of(2 * Experts(), kWide) +
+           Of(2 * Picks(), kWide);
   }
   uint64_t Rank() const { return static_cast<uint64_t>(adapter_.rank); }
 
@@ -216,8 +225,11 @@ uint64_t Estimate::Backward() const {
       std::max({Of(std::max(3 * inner_, 4 * query_), element_),
                 ExpertsBackward(),
                 AdapterCopies() + (adapters ? Of(inner_, element_) : 0)});
+  // Gradients of experts come together.
+  const uint64_t first =
+      has_experts_ && !adapters ? weights : largest * element;
   return states +
-         std::max({Graph() + largest * element,
+         std::max({Graph() + first,
                    AttentionGraph() + AttentionSums() + weights,
                    weights + (element == kWide ? 0 : largest * kWide)});
 }
@@ -256,7 +268,9 @@ LayerBytes BytesOf(const ModelConfig& config, const AdapterConfig& adapter,
   const Estimate own(config, adapter, shape, layer);
   if (!shape.backward) return {own.Passing(), 0};
   if (!shape.layer_recompute) return {own.Backward(), own.Graph()};
-  return {own.Hidden() + own.Backward(), own.Hidden()};
+  // With a layer's input its picks stay.
+  const uint64_t kept = own.Hidden() + own.PickBytes();
+  return {kept + own.Backward(), kept};
 }
 
 }  // namespace

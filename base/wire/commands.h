@@ -52,6 +52,15 @@ struct SlotUnit {
   WordRef version;     // uploaded once this is reached
 };
 
+// What a slot makes of SlotMicroBatch::picks, in its layers with experts.
+enum class PickUse : uint32_t {
+  kNone = 0,  // there are none: its routers pick
+  // Its routers pick and it leaves that there, or goes by what an earlier
+  // attempt left.
+  kWrite = 1,
+  kRead = 2,  // it goes by what another slot picked, once that is there
+};
+
 // Buffers of one micro-batch.  Activations and their gradients are
 // [rows, row_tokens, hidden] in the job's dtype; labels [rows, row_tokens]
 // int32.
@@ -70,6 +79,11 @@ struct SlotMicroBatch {
   WordRef input_ready;
   BufferRef gradient;  // backward: gradient of the stage's output
   WordRef gradient_ready;
+  // Which experts each token goes to (base/model: ExpertPick), of one layer
+  // with experts after the other: [layers, rows, row_tokens,
+  // experts_per_token].  The word of the first layer; each other's comes next.
+  BufferRef picks;
+  WordRef picked;
 };
 
 enum class OutputKind : uint32_t { kActivation = 0, kGradient = 1 };
@@ -127,6 +141,7 @@ struct RunSlot {
   // a worker that was asked the first time ends; another begins with all of the
   // device's, and is asked again.
   bool again = false;
+  PickUse pick_use = PickUse::kNone;
   WordRef gather_begun;  // of the input's gather (HostOp::begun), if any
   std::vector<SlotUnit> units;
   std::vector<SlotMicroBatch> micro_batches;

@@ -67,6 +67,7 @@ void Walk(C& c, RunSlot& m) {
   c.Enum("enabled_by", m.enabled_by, WaitCause::kH2D, WaitCause::kMemory);
   c.Flag("trace", m.trace);
   c.Flag("again", m.again);
+  c.Enum("pick_use", m.pick_use, PickUse::kNone, PickUse::kRead);
   c.Plain("gather_begun", m.gather_begun);
   c.Array("units", m.units);
   c.Array("micro_batches", m.micro_batches);

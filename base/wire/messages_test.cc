@@ -28,6 +28,7 @@ RunSlot ExampleSlot() {
   slot.turn = 6;
   slot.enabled_ns = 123;
   slot.enabled_by = WaitCause::kOptimizer;
+  slot.pick_use = PickUse::kRead;
   slot.gather_begun = {320, 4};
   slot.units = {{4, 3, {4096, 128}, {64, 5}}, {5, 4, {8192, 64}, {128, 5}}};
   slot.micro_batches.resize(2);
@@ -35,6 +36,8 @@ RunSlot ExampleSlot() {
   slot.micro_batches[1].step_index = 17;
   slot.micro_batches[1].positions = {1 << 19, 96};
   slot.micro_batches[1].input = {1 << 20, 2048};
+  slot.micro_batches[1].picks = {1 << 18, 768};
+  slot.micro_batches[1].picked = {448, 12};
   slot.outputs = {{1, 3, OutputKind::kGradient, 0, {1 << 21, 2048}, {192, 12}}};
   slot.contributions = {{4, 0, 2, 0, {1 << 22, 4096}}};
   return slot;
@@ -62,6 +65,9 @@ TEST(MessagesTest, RunSlotComesBackWhole) {
   EXPECT_EQ(slot.turn, 6u);
   EXPECT_EQ(slot.enabled_ns, 123);
   EXPECT_EQ(slot.enabled_by, WaitCause::kOptimizer);
+  EXPECT_EQ(slot.pick_use, PickUse::kRead);
+  EXPECT_EQ(slot.micro_batches[1].picks.bytes, 768u);
+  EXPECT_EQ(slot.micro_batches[1].picked.offset, 448u);
   EXPECT_EQ(slot.gather_begun.offset, 320u);
 }
 
@@ -328,7 +334,7 @@ std::vector<Choice> Choices() {
   slot.mode = StepMode::kEvaluate;
   slot.outputs[0].kind = OutputKind::kActivation;
   const size_t outputs =
-      24 + 116 + 8 + 2 * sizeof(SlotUnit) + 8 + 2 * sizeof(SlotMicroBatch) + 8;
+      24 + 120 + 8 + 2 * sizeof(SlotUnit) + 8 + 2 * sizeof(SlotMicroBatch) + 8;
   SlotDone done;
   done.results = {{0.5, 3, Finite::kNo, 0}};
   const size_t results = 24 + 8 * 8 + 8 * 8 + 2 * 8 + 8;

@@ -16,6 +16,21 @@ int64_t BoundaryBytes(const TrainingSetup& setup) {
   return 2 * setup.micro_batch_tokens() * setup.shape.hidden_size;
 }
 
+namespace {
+
+// What the experts of a micro-batch's tokens take, of two rounds.
+int64_t PickBytes(const TrainingSetup& setup) {
+  constexpr int64_t kRounds = 2;
+  const ModelShape& shape = setup.shape;
+  if (!shape.mixture()) return 0;
+  const int64_t layers =
+      shape.layer_count - static_cast<int64_t>(shape.dense_layers.count());
+  return kRounds * layers * setup.micro_batch_tokens() *
+         shape.experts_per_token * static_cast<int64_t>(sizeof(ExpertPick));
+}
+
+}  // namespace
+
 int64_t BlockByBlockTensors(const TrainingSetup& setup) {
   Plan plan = BlockByBlock(static_cast<int>(setup.shape.layer_count));
   int64_t least = std::numeric_limits<int64_t>::max();
@@ -61,7 +76,8 @@ HostMemory HostBytesOf(const TrainingSetup& setup, int64_t tensors,
     bytes.state -=
         kSumBytes * (trained - (full ? setup.shape.embedding_parameters() : 0));
   }
-  bytes.boundaries = round_micro_batches * tensors * BoundaryBytes(setup);
+  bytes.boundaries =
+      round_micro_batches * (tensors * BoundaryBytes(setup) + PickBytes(setup));
   return bytes;
 }
 

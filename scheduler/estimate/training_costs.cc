@@ -76,6 +76,16 @@ int64_t Nanoseconds(double flops, double tflops, double efficiency) {
                            std::llround(flops / (tflops * efficiency) * 1e-3));
 }
 
+// Elements of a decoder layer's largest parameter: gate and up of all experts
+// are one (base/model/parameters.h).
+int64_t LargestParameter(const ModelShape& shape) {
+  const int64_t query = shape.head_count * shape.head_dim;
+  const int64_t experts = shape.mixture()
+                              ? 2 * shape.expert_count * shape.inner_size
+                              : shape.inner_size;
+  return shape.hidden_size * std::max({query, experts, shape.dense_inner_size});
+}
+
 // Everything that a token keeps of the largest block, as device_memory.h counts
 // it.
 int64_t BlockTokenBytes(const ModelShape& shape) {
@@ -237,10 +247,26 @@ int64_t DeviceReserveBytes(const TrainingSetup& setup) {
   const int64_t tokens = setup.micro_batch_tokens();
   const int64_t attention =
       4 * (shape.head_count + shape.kv_head_count) * shape.head_dim;
-  int64_t block = tokens * (std::max(6 * MostActiveInner(shape), attention) +
-                            4 * shape.hidden_size);
+  int64_t inner = 6 * MostActiveInner(shape);
+  if (shape.mixture()) {
+    // The sum of all experts, and what one has that every token goes to
+    // (base/model/working_memory.cc).
+    const int64_t expert =
+        std::max(12 * shape.inner_size + 2 * shape.hidden_size,
+                 4 * shape.inner_size + 6 * shape.hidden_size);
+    inner =
+        std::max(6 * shape.dense_inner_size, 4 * shape.hidden_size + expert);
+  }
+  int64_t block = tokens * (std::max(inner, attention) + 4 * shape.hidden_size);
   if (setup.layer_recompute) {
     block += tokens * (BlockTokenBytes(shape) - 8 * shape.hidden_size);
+  }
+  if (setup.method == TrainingMethod::kFull) {
+    // A layer's gradients, and one of them in fp32, are there when what it kept
+    // of the micro-batch is gone.
+    block += std::max<int64_t>(0, 2 * shape.most_layer_parameters() +
+                                      4 * LargestParameter(shape) -
+                                      tokens * BlockTokenBytes(shape));
   }
   // Logits and their gradient in bf16, beside those in fp32.
   const int64_t head =

@@ -235,6 +235,12 @@ absl::StatusOr<AdmittedJob> JobChecker::Check(
     const std::string what =
         DtypeWarning(job->model, job->spec.dtype(), fit_.room().device);
     if (!what.empty()) file.AddWarning(what);
+    if (job->model.config.mixture.auxiliary_loss) {
+      file.AddWarning(absl::StrCat(
+          job->model.path,
+          "/config.json: output_router_logits: true: transformers would add "
+          "router_aux_loss_coef times an auxiliary loss; the job has none"));
+    }
   }
   job->warnings = file.warnings();
   return job;

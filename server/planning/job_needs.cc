@@ -197,6 +197,8 @@ RoundBuffersOptions BufferOptions(const ResolvedSpec& spec,
   options.row_gradient =
       spec.adapter().present() ? RowGradient::kUnread : RowGradient::kRead;
   options.packed = spec.spec().packing;
+  options.expert_layers = static_cast<int>(model.mixture.layers.count());
+  options.experts_per_token = model.mixture.experts_per_token;
   options.contributions.dtype = ContributionDType(spec);
   options.contributions.units = ContributedUnits(model, spec.adapter());
   options.contributions.rounds = UpdatesInOnePass(spec) ? 2 : StepRounds(spec);
@@ -210,10 +212,11 @@ absl::StatusOr<Plan> InitialPlan(const ResolvedSpec& spec,
   const int layers = static_cast<int>(model.layer_count) + 1;
   const bool own = spec.spec().plan.has_value();
   const TrainedModel trained = TrainedOf(spec, model);
-  ASSIGN_OR_RETURN(const Plan stages,
-                   own ? ExplicitToPlan(spec, layers)
-                       : PlanFromCosts(CostModel(LayerBytes(trained)), trained,
-                                       room.device_count, device.bytes));
+  ASSIGN_OR_RETURN(
+      const Plan stages,
+      own ? ExplicitToPlan(spec, layers)
+          : PlanFromCosts(CostModel(ActiveLayerBytes(trained)), trained,
+                          room.device_count, device.bytes));
   const PlanLimits limits(
       LimitsOf(spec, model, spec.max_length(), room.device_count, device));
   const auto with = [&](const Saving& saving) {
@@ -274,6 +277,9 @@ PlanLimitsOptions LimitsOf(const ResolvedSpec& spec, const ModelConfig& model,
   return options;
 }
 
+// Compute weights of two updates, master and both moments.
+constexpr uint64_t kMostKeptOfATensor = 5;
+
 HostNeed NeedOf(const ResolvedSpec& spec, const ModelConfig& model,
                 const Plan& plan, int64_t max_row_tokens,
                 const HostRoom& room) {
@@ -283,12 +289,13 @@ HostNeed NeedOf(const ResolvedSpec& spec, const ModelConfig& model,
     need.base_bytes = BaseWeightsBytes(model, spec.dtype());
   }
   need.state_bytes = TrainingStateBytes(StateOptions(0, spec, model));
-  int64_t parameters = 0;
+  int64_t tensors = 0;
   for (const UnitSpec& unit : TrainingUnits(model, adapter)) {
-    parameters += static_cast<int64_t>(unit.parameters.size());
+    tensors += StoredTensorCount(unit);
   }
-  // Four tensors of each parameter, with their names in the files' headers.
-  need.table_bytes = static_cast<uint64_t>(parameters) * 4 * 512 + (1 << 16);
+  // A checkpoint has five of each at most, with their names in its headers.
+  need.table_bytes =
+      static_cast<uint64_t>(tensors) * kMostKeptOfATensor * 512 + (1 << 16);
   need.table_bytes = std::max(need.table_bytes, EvalPromptBytes(spec, model));
   RoundBuffersOptions buffers =
       BufferOptions(spec, model, plan, max_row_tokens, room.device_count);

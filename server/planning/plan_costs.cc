@@ -34,6 +34,19 @@ std::vector<int64_t> LayerBytes(const TrainedModel& model) {
   });
 }
 
+std::vector<int64_t> ActiveLayerBytes(const TrainedModel& model) {
+  std::vector<int64_t> bytes = LayerBytes(model);
+  const MixtureConfig& mixture = model.config.mixture;
+  for (int64_t layer = 0; layer < model.config.layer_count; ++layer) {
+    if (!model.config.HasExperts(layer)) continue;
+    const int64_t expert = 3 * model.config.hidden_size * mixture.expert_size *
+                           static_cast<int64_t>(DTypeBytes(model.dtype));
+    bytes[static_cast<size_t>(layer)] -=
+        (mixture.expert_count - mixture.experts_per_token) * expert;
+  }
+  return bytes;
+}
+
 std::vector<int64_t> LayerGradientBytes(const TrainedModel& model) {
   const auto units = TrainingUnits(model.config, model.adapter);
   return SumOverUnits(model, [&](int unit) {

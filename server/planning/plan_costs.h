@@ -27,6 +27,9 @@ struct TrainedModel {
 // Bytes of weights that each layer of a plan uploads, adapters included; the
 // last is the head.
 std::vector<int64_t> LayerBytes(const TrainedModel& model);
+// The same of what a token meets: of experts those that it goes to.  It stands
+// for times until they are measured.
+std::vector<int64_t> ActiveLayerBytes(const TrainedModel& model);
 // Bytes of gradients that a backward stage holds for each layer, in fp32; 0
 // where nothing of it trains.
 std::vector<int64_t> LayerGradientBytes(const TrainedModel& model);

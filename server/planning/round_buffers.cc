@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
+#include "base/model/config.h"
 #include "base/status.h"
 #include "base/wire/words.h"
 
@@ -39,14 +40,19 @@ RoundBuffers::Map RoundBuffers::MakeMap(const RoundBuffersOptions& options) {
   const uint64_t micro_batches =
       static_cast<uint64_t>(kBufferSets) * options.micro_batches;
   map.micro_batch_words =
-      kBoundaryValues * static_cast<uint64_t>(options.layers);
+      kBoundaryValues * static_cast<uint64_t>(options.layers) +
+      static_cast<uint64_t>(options.expert_layers);
   map.tokens_offset = (micro_batches * map.micro_batch_words + kBufferSets) *
                       sizeof(wire::Word);
   map.token_buffers = options.packed ? 3 : 2;
   map.token_bytes = Align(static_cast<uint64_t>(options.rows) *
                           options.row_tokens * sizeof(int32_t));
-  map.blocks_offset =
+  map.picks_offset =
       map.tokens_offset + micro_batches * map.token_buffers * map.token_bytes;
+  map.pick_bytes = Align(static_cast<uint64_t>(options.expert_layers) *
+                         options.rows * options.row_tokens *
+                         options.experts_per_token * sizeof(ExpertPick));
+  map.blocks_offset = map.picks_offset + micro_batches * map.pick_bytes;
   map.block_bytes = BlockBytes(options);
   map.total_bytes =
       map.blocks_offset + static_cast<uint64_t>(options.boundary_tensors) *
@@ -207,6 +213,21 @@ uint64_t RoundBuffers::Labels(int set, int micro_batch) const {
 uint64_t RoundBuffers::Positions(int set, int micro_batch) const {
   ROUNDHOUSE_CHECK(options_.packed);
   return TokenBuffer(set, micro_batch, 2);
+}
+
+uint64_t RoundBuffers::Picks(int set, int micro_batch) const {
+  ROUNDHOUSE_CHECK(options_.expert_layers > 0);
+  return memory_->range.offset() + memory_->map.picks_offset +
+         Index(set, micro_batch) * memory_->map.pick_bytes;
+}
+
+uint64_t RoundBuffers::PickWord(int set, int micro_batch) const {
+  ROUNDHOUSE_CHECK(options_.expert_layers > 0);
+  const uint64_t words =
+      Index(set, micro_batch) * memory_->map.micro_batch_words;
+  return memory_->range.offset() +
+         (words + static_cast<uint64_t>(kBoundaryValues) * options_.layers) *
+             sizeof(wire::Word);
 }
 
 }  // namespace roundhouse

@@ -1,7 +1,8 @@
-// The memory that a job's rounds share: tokens, labels and positions of two
-// rounds, by the parity of the round (scheduler/dispatch/dispatcher.h), and
-// blocks for the activations at boundaries of stages and their gradients, of
-// which the Dispatcher says who has which (scheduler/plan/boundary_tensors.h).
+// The memory that a job's rounds share: tokens, labels, positions and picks of
+// experts of two rounds, by the parity of the round
+// (scheduler/dispatch/dispatcher.h), and blocks for the activations at
+// boundaries of stages and their gradients, of which the Dispatcher says who
+// has which (scheduler/plan/boundary_tensors.h).
 //
 // A boundary l is the input of layer l.  Words are of a set, a value, a
 // boundary and a micro-batch, not of a block: a slot that is sent again must
@@ -44,6 +45,10 @@ struct RoundBuffersOptions {
   RowGradient row_gradient = RowGradient::kRead;
   // Rows hold several sequences, and positions say where each begins.
   bool packed = false;
+  // Layers with experts: what their tokens picked is kept from the forward slot
+  // to the backward one.
+  int expert_layers = 0;
+  int64_t experts_per_token = 0;
   ContributionOptions contributions;
 };
 
@@ -86,6 +91,10 @@ class RoundBuffers {
   uint64_t Labels(int set, int micro_batch) const;
   // REQUIRES: options().packed (checked).
   uint64_t Positions(int set, int micro_batch) const;
+  // Picks of all layers with experts, and the word of the first one; each
+  // other's comes next.  REQUIRES: options().expert_layers > 0 (checked).
+  uint64_t Picks(int set, int micro_batch) const;
+  uint64_t PickWord(int set, int micro_batch) const;
 
   const ContributionBuffers& contributions() const { return *contributions_; }
 
@@ -94,13 +103,16 @@ class RoundBuffers {
   uint64_t host_bytes() const;
 
  private:
-  // Where everything lies in the range: words of each micro-batch and set,
-  // gather words, tokens, labels and positions of each, blocks.
+  // Where everything lies in the range: words of each micro-batch and set (at
+  // boundaries, then of picks), gather words, tokens, labels and positions of
+  // each, picks of each, blocks.
   struct Map {
     uint64_t micro_batch_words = 0;  // of one micro-batch in one set
     uint64_t tokens_offset = 0;
     uint64_t token_bytes = 0;    // of one buffer
     uint64_t token_buffers = 2;  // tokens, labels, positions where packed
+    uint64_t picks_offset = 0;
+    uint64_t pick_bytes = 0;  // of one micro-batch in one set
     uint64_t blocks_offset = 0;
     uint64_t block_bytes = 0;
     uint64_t total_bytes = 0;

@@ -59,6 +59,8 @@ TEST(RoundBuffersTest, NoTwoBuffersShareAByte) {
   for (const bool packed : {false, true}) {
     RoundBuffersOptions options = TestOptions();
     options.packed = packed;
+    options.expert_layers = packed ? 3 : 0;
+    options.experts_per_token = packed ? 5 : 0;
     auto arena = *HostArena::Create(1 << 20, 3);
     auto buffers = *RoundBuffers::Create(*arena, options);
     const uint64_t ids = 2 * 7 * 4;
@@ -68,7 +70,11 @@ TEST(RoundBuffersTest, NoTwoBuffersShareAByte) {
       for (int i = 0; i < options.micro_batches; ++i) {
         ranges.Add(buffers->Tokens(set, i), ids);
         ranges.Add(buffers->Labels(set, i), ids);
-        if (packed) ranges.Add(buffers->Positions(set, i), ids);
+        if (packed) {
+          ranges.Add(buffers->Positions(set, i), ids);
+          ranges.Add(buffers->Picks(set, i), 3 * (2 * 7) * 5 * 2);
+          ranges.Add(buffers->PickWord(set, i), 3 * sizeof(wire::Word));
+        }
         for (int boundary = 0; boundary < 4; ++boundary) {
           for (const BoundaryValue value :
                {BoundaryValue::kActivation, BoundaryValue::kGradient,
@@ -88,6 +94,7 @@ TEST(RoundBuffersTest, NoTwoBuffersShareAByte) {
     EXPECT_EQ(arena->used_bytes() % 4096, 0u);
     if (packed) continue;
     EXPECT_DEATH(buffers->Positions(0, 0), "packed");
+    EXPECT_DEATH(buffers->Picks(0, 0), "expert_layers");
   }
 }
 

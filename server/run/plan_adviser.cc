@@ -40,7 +40,7 @@ PlanAdviser::PlanAdviser(const Surroundings& around,
     : around_(around),
       options_(options),
       calls_(std::move(calls)),
-      costs_(LayerBytes(TrainedOf(options.spec, options.model.config))) {}
+      costs_(ActiveLayerBytes(TrainedOf(options.spec, options.model.config))) {}
 
 // Costs are for a device of speed 1.
 void PlanAdviser::ObserveSlot(SlotKind kind, double speed,

@@ -52,8 +52,8 @@ void WeightsLoader::LookAtBase(const absl::Status& loaded, const Weights& next,
 
 void WeightsLoader::OnBaseLoaded(const absl::Status& status,
                                  const absl::StatusOr<std::string>& key) {
-  // Files that changed meanwhile may have given a mixture: for this job as it
-  // is, as with full fine-tuning, for no other.
+  // Files that changed meanwhile may have given old and new bytes: for this job
+  // as it is, as with full fine-tuning, for no other.
   if (!key.ok() || *key != around_.memory.base_key()) {
     around_.bases->Forget(*base_);
   }

@@ -146,7 +146,7 @@ void SampleRun::LookAtBase() {
 }
 
 void SampleRun::OnBaseLoaded(const absl::StatusOr<std::string>& key) {
-  // Files that changed meanwhile may have given a mixture.
+  // Files that changed meanwhile may have given old and new bytes.
   if (!key.ok() || *key != options_.source.base_key) {
     bases_.Forget(state_->base());
     return End(

@@ -24,6 +24,26 @@ uint64_t IdBytes(const MicroBatch& micro_batch) {
   return Tokens(micro_batch) * sizeof(int32_t);
 }
 
+uint64_t PickBytes(const MicroBatch& micro_batch, const RoundBuffers& buffers) {
+  return Tokens(micro_batch) * buffers.options().expert_layers *
+         buffers.options().experts_per_token * sizeof(ExpertPick);
+}
+
+// A forward slot's experts are picked once: whoever computes its layers again
+// goes by that.  A fused slot remembers its own, and an evaluation computes
+// nothing again.
+wire::PickUse PickUseOf(const RunSlotAction& action, const StepData& step,
+                        const RoundBuffers& buffers) {
+  const bool picks = buffers.options().expert_layers > 0 && step.train;
+  if (!picks || action.kind == SlotKind::kFused) return wire::PickUse::kNone;
+  const auto& outputs = action.boundaries.outputs;
+  const bool again = std::any_of(
+      outputs.begin(), outputs.end(),
+      [](const auto& output) { return output.value == BoundaryValue::kAgain; });
+  return again || action.kind == SlotKind::kBackward ? wire::PickUse::kRead
+                                                     : wire::PickUse::kWrite;
+}
+
 bool ComputesGradients(SlotKind kind) {
   return kind == SlotKind::kFused || kind == SlotKind::kBackward;
 }
@@ -131,6 +151,10 @@ void AddMicroBatch(const RunSlotAction& action, const StepData& step, int i,
       FirstStepIndex(step, action.place.round) + micro_batch.index;
   if (buffers.options().packed) {
     micro_batch.positions = {buffers.Positions(set, i), IdBytes(data)};
+  }
+  if (slot.pick_use != wire::PickUse::kNone) {
+    micro_batch.picks = {buffers.Picks(set, i), PickBytes(data, buffers)};
+    micro_batch.picked = {buffers.PickWord(set, i), round.pass};
   }
   const size_t position = slot.micro_batches.size();
   const int boundary = action.layers.first;
@@ -301,6 +325,7 @@ wire::RunSlot SlotCommand(const RunSlotAction& action, const StepData& step,
   slot.total_groups = round.group_count;
   slot.contribution_dtype = buffers.contributions().dtype();
   slot.turn = action.turn;
+  slot.pick_use = PickUseOf(action, step, buffers);
   if (slot.first_layer == 0) {
     slot.gather_begun = {buffers.GatherWord(action.place.buffer_set),
                          round.pass};

@@ -51,6 +51,8 @@ class CommandsTest : public testing::TestWithParam<Trained> {
         GetParam().adapters ? RowGradient::kUnread : RowGradient::kRead;
     options.boundary_tensors = 12;
     options.packed = true;
+    options.expert_layers = 2;
+    options.experts_per_token = 3;
     options.contributions.units = ContributedUnits(state.model, state.adapter);
     options.contributions.slots_ahead = 30;  // blocks for all of a round
     if (GetParam().rounded) options.contributions.dtype = DType::kBF16;
@@ -571,6 +573,42 @@ TEST_P(CommandsTest, AnEvaluationComputesNoGradient) {
               last.micro_batches[i].input_ready.offset);
     EXPECT_NE(last.micro_batches[i].labels.offset, 0u);
   }
+}
+
+TEST_P(CommandsTest, ExpertsArePickedOnceForWhoComputesAgain) {
+  const wire::RunSlot forward = Slot(SlotKind::kForward, {0, 1});
+  EXPECT_EQ(forward.pick_use, wire::PickUse::kWrite);
+  const wire::RunSlot backward = Slot(SlotKind::kBackward, {1, 1});
+  EXPECT_EQ(backward.pick_use, wire::PickUse::kRead);
+  const wire::RunSlot fused = Slot(SlotKind::kFused, {2, 3});
+  EXPECT_EQ(fused.pick_use, wire::PickUse::kNone);
+  for (size_t i = 0; i < 3; ++i) {
+    const wire::SlotMicroBatch &written = forward.micro_batches[i],
+                               &read = backward.micro_batches[i];
+    EXPECT_EQ(written.picks.offset, buffers_->Picks(1, static_cast<int>(i)));
+    EXPECT_EQ(written.picks.bytes,
+              uint64_t{written.rows} * written.row_tokens * 2 * 3 * 2);
+    EXPECT_EQ(written.picked.value, kPass);
+    EXPECT_EQ(read.picks.offset, written.picks.offset);
+    EXPECT_EQ(read.picked.offset, written.picked.offset);
+    EXPECT_EQ(fused.micro_batches[i].picks.bytes, 0u);
+    EXPECT_EQ(fused.micro_batches[i].picked.offset, 0u);
+  }
+  // A forward slot that runs again.
+  RunSlotAction action;
+  action.place.buffer_set = 1;
+  action.kind = SlotKind::kForward;
+  action.layers = {0, 1};
+  action.micro_batches = {0, 3};
+  action.boundaries = Boundaries(action);
+  for (auto& output : action.boundaries.outputs) {
+    output.value = BoundaryValue::kAgain;
+  }
+  EXPECT_EQ(SlotCommand(action, step_, *state_, *buffers_).pick_use,
+            wire::PickUse::kRead);
+  step_.train = false;
+  EXPECT_EQ(SlotCommand(action, step_, *state_, *buffers_).pick_use,
+            wire::PickUse::kNone);
 }
 
 TEST_P(CommandsTest, TheBuffersOfTheTwoSetsAreApart) {

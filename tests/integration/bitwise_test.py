@@ -168,6 +168,24 @@ WIDE = {
 }
 
 
+EXPERTS = {"family": "qwen3_moe"}
+FAMILIES.update({
+    "experts_wide": (
+        8, EXPERTS,
+        {**WIDE_BATCH, "dtype": "bf16",
+         "plan": {**PLANS["layer_each"], "forward_width": [[5, 3], 3, 2, 1],
+                  "backward_width": [1, 4, [1, 2, 5], 8, 3]}}),
+    "experts_async": (
+        2, EXPERTS,
+        {"dtype": "bf16", "optimizer_mode": "async", "micro_batch_size": 1,
+         "plan": PLANS["backward_begins_inside"]}),
+    "experts_fewer_inputs": (
+        2, EXPERTS,
+        {"dtype": "fp32", "saved_inputs": "every 2", "micro_batch_size": 1,
+         "plan": PLANS["layer_each"]}),
+})
+
+
 # An optimizer that is a step behind: each step reads the weights that the
 # update before the last one left. The reference does the same, step by step.
 ASYNC = {

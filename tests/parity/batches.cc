@@ -35,9 +35,9 @@ SequentialBatch Batches::First(DType dtype) const {
   return batch;
 }
 
-std::vector<worker::ExpertPick> Batches::WithoutPadding(
-    const std::vector<worker::ExpertPick>& picks) const {
-  std::vector<worker::ExpertPick> kept;
+std::vector<ExpertPick> Batches::WithoutPadding(
+    const std::vector<ExpertPick>& picks) const {
+  std::vector<ExpertPick> kept;
   if (picks.empty()) return kept;
   const int64_t each = pick_shape[3];
   const int64_t layer_picks = rows() * row_tokens() * each;
@@ -67,7 +67,7 @@ void PackedBatch::PackPicks(const Batches& batches) {
     for (const int64_t place : places_) {
       for (int64_t i = 0; i < each; ++i) {
         const int64_t at = (layer * unpacked_tokens_ + place) * each + i;
-        picks_.push_back(place < 0 ? static_cast<worker::ExpertPick>(i)
+        picks_.push_back(place < 0 ? static_cast<ExpertPick>(i)
                                    : batches.picks[static_cast<size_t>(at)]);
       }
     }

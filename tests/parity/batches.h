@@ -39,15 +39,15 @@ struct Batches {
 
   // Leaves out the picks of padding: what that attends to is transformers'
   // affair.
-  std::vector<worker::ExpertPick> WithoutPadding(
-      const std::vector<worker::ExpertPick>& picks) const;
+  std::vector<ExpertPick> WithoutPadding(
+      const std::vector<ExpertPick>& picks) const;
 
   std::vector<int64_t> shape;  // steps, rows, row tokens
   std::vector<int32_t> tokens, labels;
   // Step 0's, where the model has experts: [layers with experts, rows, row
   // tokens, experts a token].
   std::vector<int64_t> pick_shape;
-  std::vector<worker::ExpertPick> picks;
+  std::vector<ExpertPick> picks;
 };
 
 // One step's sequences, as many to a row of twice their padded length as fit.
@@ -82,7 +82,7 @@ class PackedBatch {
   int64_t sequences_ = 0;
   std::vector<int32_t> tokens_, labels_, positions_;
   std::vector<int64_t> places_;  // in the step's rows; -1: padding
-  std::vector<worker::ExpertPick> picks_;
+  std::vector<ExpertPick> picks_;
 };
 
 }  // namespace roundhouse::parity

@@ -139,7 +139,7 @@ AlignedVector<std::byte> Subject::Embed(const SequentialTrainer& trainer,
 std::unique_ptr<StageRun> Subject::Forward(
     const SequentialTrainer& trainer, DType dtype, const SequentialBatch& batch,
     const AlignedVector<std::byte>& input,
-    std::vector<worker::ExpertPick>* picks) const {
+    std::vector<ExpertPick>* picks) const {
   auto run = Get(StageRun::Create({.config = config(),
                                    .adapter = adapter_,
                                    .dtype = dtype,

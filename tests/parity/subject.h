@@ -46,7 +46,7 @@ struct Outputs {
   std::vector<float> logits;  // [rows, row tokens, vocab]
   std::vector<float> token_losses;
   // [layers with experts, rows, row tokens, experts a token]
-  std::vector<worker::ExpertPick> picks;
+  std::vector<ExpertPick> picks;
 };
 
 // Thread-compatible; computes with one thread.  For tests: anything wrong
@@ -88,7 +88,7 @@ class Subject {
       const worker::SequentialTrainer& trainer, DType dtype,
       const worker::SequentialBatch& batch,
       const worker::AlignedVector<std::byte>& input,
-      std::vector<worker::ExpertPick>* picks) const;
+      std::vector<ExpertPick>* picks) const;
 
   const Checkpoint checkpoint_;
   const Batches batches_;

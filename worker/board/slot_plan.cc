@@ -27,6 +27,7 @@ class Planner {
     RETURN_IF_ERROR(PlanUnits());
     RETURN_IF_ERROR(Named(CheckLayerUnits(
         tables_, slot_.units, slot_.first_layer, plan_.layer_units)));
+    PlanPicks();
     RETURN_IF_ERROR(PlanMicroBatches());
     RETURN_IF_ERROR(PlanOutputs());
     RETURN_IF_ERROR(PlanContributions());
@@ -54,6 +55,9 @@ class Planner {
   absl::Status CheckLayers() const;
   absl::Status CheckTrain() const;
   absl::Status PlanUnits();
+  void PlanPicks();
+  absl::Status CheckPicks(const wire::SlotMicroBatch& given,
+                          const std::string& name) const;
   absl::Status PlanMicroBatches();
   absl::Status PlanMicroBatch(size_t m);
   absl::Status PlanOutputs();
@@ -131,6 +135,39 @@ absl::Status Planner::PlanUnits() {
   return absl::OkStatus();
 }
 
+void Planner::PlanPicks() {
+  if (slot_.pick_use == wire::PickUse::kNone) return;
+  int experts = 0;  // layers with them
+  for (int64_t layer = 0; layer < tables_.head_layer(); ++layer) {
+    const bool has = tables_.config.HasExperts(layer);
+    if (layer >= slot_.first_layer && layer <= slot_.last_layer) {
+      plan_.expert_layers.push_back(has ? experts : -1);
+    }
+    experts += has ? 1 : 0;
+  }
+  plan_.expert_layer_count = static_cast<uint64_t>(experts);
+}
+
+absl::Status Planner::CheckPicks(const wire::SlotMicroBatch& given,
+                                 const std::string& name) const {
+  const uint64_t layers = plan_.expert_layer_count;
+  if (layers == 0) return absl::OkStatus();
+  const auto each =
+      static_cast<uint64_t>(tables_.config.mixture.experts_per_token);
+  RETURN_IF_ERROR(CheckBuffer(
+      given.picks,
+      layers * given.rows * given.row_tokens * each * sizeof(ExpertPick),
+      name + ".picks"));
+  if (given.picked.offset == 0) return Bad(name, ".picked has no word");
+  // They stand side by side: those between the first and the last are right.
+  for (const uint64_t layer : {uint64_t{0}, layers - 1}) {
+    RETURN_IF_ERROR(CheckWord(
+        {given.picked.offset + layer * sizeof(wire::Word), given.picked.value},
+        name + ".picked"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Planner::PlanMicroBatch(size_t m) {
   const wire::SlotMicroBatch& given = slot_.micro_batches[m];
   const std::string name = absl::StrCat("micro_batches[", m, "]");
@@ -141,6 +178,7 @@ absl::Status Planner::PlanMicroBatch(size_t m) {
   const uint64_t bytes = ActivationBytes(given);
   RETURN_IF_ERROR(CheckBuffer(given.input, bytes, name + ".input"));
   RETURN_IF_ERROR(CheckWord(given.input_ready, name + ".input_ready"));
+  RETURN_IF_ERROR(CheckPicks(given, name));
   plan_.inputs.bytes = std::max(plan_.inputs.bytes, bytes);
   if (slot_.kind == SlotKind::kBackward) {
     RETURN_IF_ERROR(CheckBuffer(given.gradient, bytes, name + ".gradient"));
@@ -335,6 +373,17 @@ uint64_t SlotPlan::device_bytes() const {
     bytes += unit.sums.total_bytes() + unit.rounded.total_bytes();
   }
   return bytes;
+}
+
+std::optional<LayerPicks> SlotPlan::PicksOf(
+    const wire::SlotMicroBatch& micro_batch, int layer_of_slot) const {
+  const auto at = static_cast<size_t>(layer_of_slot);
+  if (at >= expert_layers.size() || expert_layers[at] < 0) return std::nullopt;
+  const auto layer = static_cast<uint64_t>(expert_layers[at]);
+  const uint64_t bytes = micro_batch.picks.bytes / expert_layer_count;
+  return LayerPicks{{micro_batch.picks.offset + layer * bytes, bytes},
+                    {micro_batch.picked.offset + layer * sizeof(wire::Word),
+                     micro_batch.picked.value}};
 }
 
 bool SlotPlan::HasHead(SlotKind kind) {

@@ -5,6 +5,7 @@
 #define ROUNDHOUSE_WORKER_BOARD_SLOT_PLAN_H_
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -43,12 +44,22 @@ struct PlannedUnit {
   const BufferNeed& down() const { return rounded.count > 0 ? rounded : sums; }
 };
 
+// Where a micro-batch's picks of one layer lie, and the word that says so.
+struct LayerPicks {
+  wire::BufferRef buffer;
+  wire::WordRef word;
+};
+
 struct SlotPlan {
   std::vector<PlannedMicroBatch> micro_batches;
   std::vector<PlannedUnit> units;                  // as RunSlot::units
   std::vector<std::vector<uint32_t>> layer_units;  // by layer - first_layer
-  BufferNeed inputs;          // one computing, one uploaded ahead
-  BufferNeed gradients;       // likewise, of backward slots
+  // The slot's layers with experts where picks are given: their numbers among
+  // all layers with experts, by layer - first_layer; -1: none.
+  std::vector<int> expert_layers;
+  uint64_t expert_layer_count = 0;  // of the model
+  BufferNeed inputs;                // one computing, one uploaded ahead
+  BufferNeed gradients;             // likewise, of backward slots
   BufferNeed outputs;         // one micro-batch's written, one's downloading
   uint64_t weight_bytes = 0;  // of all units
   // What a library takes beside all this while the slot computes, at most; 0
@@ -59,6 +70,10 @@ struct SlotPlan {
   uint64_t device_bytes() const;
   // What is left of that once its last layer has been computed.
   uint64_t draining_bytes() const;
+
+  // None where the layer has no experts, or no picks are given.
+  std::optional<LayerPicks> PicksOf(const wire::SlotMicroBatch& micro_batch,
+                                    int layer_of_slot) const;
 
   static bool HasHead(SlotKind kind);
   static bool HasBackward(SlotKind kind);

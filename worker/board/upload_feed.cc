@@ -42,6 +42,8 @@ class UploadFeed::Pass {
   void FeedInputs(SlotState& slot);
   void FeedGradients(SlotState& slot);
   bool Awaited(const wire::WordRef& word);  // true: not reached yet
+  // Whether picks that the m-th micro-batch goes by are not there yet.
+  bool AwaitsPicks(const SlotState& slot, size_t m);
   // Whether it is reached; notes when that was, if it was awaited.
   bool Published(const wire::WordRef& word, Publication& noted);
   bool TakeBuffer(SlotState& slot, BufferPool& pool, DeviceBuffer** buffer);
@@ -105,11 +107,23 @@ void UploadFeed::Pass::LookAtWords(SlotState& slot) {
   for (const wire::SlotUnit& unit : slot.command.units) {
     if (Awaited(unit.version)) return;
   }
-  for (const wire::SlotMicroBatch& micro_batch : slot.command.micro_batches) {
+  for (size_t m = 0; m < slot.command.micro_batches.size(); ++m) {
+    const wire::SlotMicroBatch& micro_batch = slot.command.micro_batches[m];
     if (Awaited(micro_batch.input_ready)) return;
+    if (AwaitsPicks(slot, m)) return;
     if (Awaited(micro_batch.gradient_ready)) return;
   }
   slot.published = true;
+}
+
+bool UploadFeed::Pass::AwaitsPicks(const SlotState& slot, size_t m) {
+  if (slot.command.pick_use != wire::PickUse::kRead) return false;
+  for (size_t layer = 0; layer < slot.plan.expert_layers.size(); ++layer) {
+    const auto picks = slot.plan.PicksOf(slot.command.micro_batches[m],
+                                         static_cast<int>(layer));
+    if (picks.has_value() && Awaited(picks->word)) return true;
+  }
+  return false;
 }
 
 bool UploadFeed::Pass::Awaited(const wire::WordRef& word) {
@@ -185,6 +199,10 @@ void UploadFeed::Pass::FeedInputs(SlotState& slot) {
     if (m == 0) Published(slot.command.gather_begun, slot.gather_begun);
     if (!MayUploadTurn(slot, m)) return;
     if (!Published(given.input_ready, upload.published)) return;
+    if (AwaitsPicks(slot, m)) {
+      upload.published.awaited = true;
+      return;
+    }
     DeviceBuffer* input = nullptr;
     if (!TakeBuffer(slot, slot.inputs, &input)) {
       upload.refused = true;

@@ -42,7 +42,7 @@ struct Place {
 absl::StatusOr<Place> PlaceAt(wire::Arena& arena, uint64_t offset, DType dtype,
                               uint64_t count) {
   if (offset == 0) return Place{};
-  if (!IsDType(dtype) || offset % 4 != 0) {
+  if (!IsDType(dtype) || offset % DTypeBytes(dtype) != 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("dtype ", Value(dtype), " at arena offset ", offset));
   }

@@ -68,9 +68,7 @@ std::unique_ptr<StageRun> DeviceBench::Forward(
                           options_.config.mixture.experts_per_token);
   for (int64_t layer = 0; layer < options_.config.layer_count; ++layer) {
     if (picks != nullptr && options_.config.HasExperts(layer)) {
-      Check(run->SetPicks(reinterpret_cast<const ExpertPick*>(
-          Upload(reinterpret_cast<const std::byte*>(picks),
-                 picks_a_layer * sizeof(ExpertPick)))));
+      Check(run->SetPicks(picks));
       picks += picks_a_layer;
     }
     Check(run->ForwardLayer(layer, OnDevice(weights(layer))));

@@ -50,7 +50,8 @@ Outcome RunAll(std::unique_ptr<Device> device, const TestModel& model,
        .step = 5,
        .micro_batch = 2},
       {.states = embedded.data(),
-       .positions = batch.positions.empty() ? nullptr : batch.positions.data()},
+       .positions = batch.positions.empty() ? nullptr : batch.positions.data(),
+       .picks = batch.picks.empty() ? nullptr : batch.picks.data()},
       [&](int64_t layer) { return model.Weights(layer); });
   Outcome outcome;
   outcome.values["output"] = bench.Output(*run);
@@ -146,11 +147,35 @@ TEST_P(DeviceParity, RecomputedLayers) {
 
 TEST_P(DeviceParity, EveryFamilyWithItsBiasesAndWindows) {
   for (const Architecture architecture :
-       {Architecture::kLlama, Architecture::kQwen2, Architecture::kMistral}) {
+       {Architecture::kLlama, Architecture::kQwen2, Architecture::kMistral,
+        Architecture::kQwen3Moe}) {
     SCOPED_TRACE(static_cast<int>(architecture));
     const ModelConfig config = TinyFamilyConfig(architecture, 2);
     Compare(GetParam(), TestModel(config, DType::kF32, 5),
             MakeBatch(config, 2, 13, 6), Keep::kStage);
+  }
+}
+
+// In bf16 and fp16 the host's picks are given to the device: rounding would
+// pick others.
+TEST_P(DeviceParity, Experts) {
+  const ModelConfig config = TinyFamilyConfig(Architecture::kQwen3Moe, 3);
+  const auto each = static_cast<size_t>(config.mixture.experts_per_token);
+  TestBatch batch = MakeBatch(config, 2, 13, 6);
+  for (size_t layer = 0; layer < config.mixture.layers.count(); ++layer) {
+    for (size_t token = 0; token < batch.tokens.size(); ++token) {
+      // Not the last expert, which gets no token.
+      const auto first = static_cast<ExpertPick>((token + layer) % 3);
+      for (size_t i = 0; i < each; ++i) {
+        batch.picks.push_back(static_cast<ExpertPick>(first + i));
+      }
+    }
+  }
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    SCOPED_TRACE(DTypeName(dtype));
+    for (const Keep keep : {Keep::kStage, Keep::kLayer}) {
+      Compare(GetParam(), TestModel(config, dtype, 5), batch, keep);
+    }
   }
 }
 

@@ -11,12 +11,14 @@
 #include "ATen/ATen.h"
 #include "base/model/config.h"
 #include "base/model/parameters.h"
+#include "c10/util/intrusive_ptr.h"
 #include "worker/model/attention.h"
 #include "worker/model/rope.h"
 
 namespace roundhouse::worker {
 
 struct AdapterContext;  // worker/model/lora.h
+struct ExpertRows;      // worker/model/mixture.h
 
 // A layer's weights, indexed by ParamRole; undefined where it has none.
 struct LayerTensors {
@@ -40,10 +42,9 @@ struct LayerContext {
   // Set where sequences go on from cached tokens; then `packing` is not looked
   // at and a single row holds the new tokens of all of them.
   const KeyValueCache* cache = nullptr;
-  // In a layer with experts: which ones each token goes to, [n, k] int64,
-  // ascending.  Where that is not defined the router picks and leaves them
-  // here. Null: it picks.
-  at::Tensor* picks = nullptr;
+  // In a layer with experts: which ones the tokens go to (mixture.h).  Where it
+  // is null the router picks, and leaves them here if there is a place.
+  c10::intrusive_ptr<ExpertRows>* experts = nullptr;
 };
 
 // x / rms(x) in fp32, cast back, times weight.  Over the last dimension.  By a

@@ -1,9 +1,11 @@
 #include "worker/model/mixture.h"
 
+#include <utility>
 #include <vector>
 
+#include "c10/core/GradMode.h"
 #include "torch/csrc/autograd/custom_function.h"
-#include "torch/custom_class.h"
+#include "worker/model/on_stream.h"
 
 namespace roundhouse::worker {
 namespace {
@@ -11,58 +13,33 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// The n * k picks of n tokens as rows, sorted by expert, then by token.  A
-// capsule, so that autograd can keep it.
-struct ExpertRows : torch::CustomClassHolder {
-  at::Tensor tokens;  // [n * k], whose pick a row is
-  at::Tensor places;  // [n, k], the row of a token's pick
-  at::Tensor picks;   // [n * k], the pick of a row: token * k + j
-  std::vector<int64_t> expert_ends;  // by expert, where its rows end
-
-  // Calls visit(expert, its rows as a slice of what has n * k of them) for
-  // every expert, in order; `rows` may be empty.
-  template <typename Visit>
-  void ForEach(Visit visit) const {
-    int64_t begin = 0;
-    for (size_t expert = 0; expert < expert_ends.size(); ++expert) {
-      visit(static_cast<int64_t>(expert), begin, expert_ends[expert]);
-      begin = expert_ends[expert];
-    }
-  }
-};
 using ExpertRowsPtr = c10::intrusive_ptr<ExpertRows>;
 
-ExpertRowsPtr SortByExpert(const at::Tensor& experts, int64_t expert_count) {
-  auto rows = c10::make_intrusive<ExpertRows>();
-  const at::Tensor flat = experts.reshape(-1);
-  rows->picks = at::argsort(flat, /*stable=*/true, 0, /*descending=*/false);
-  rows->tokens = rows->picks.div(experts.size(1), "floor");
-  rows->places =
-      at::argsort(rows->picks, /*stable=*/true, 0, false).view(experts.sizes());
-  const at::Tensor ends =
-      at::searchsorted(flat.index_select(0, rows->picks),
-                       at::arange(expert_count, flat.options()),
-                       /*out_int32=*/false, /*right=*/true)
-          .to(at::kCPU);
-  rows->expert_ends.assign(ends.const_data_ptr<int64_t>(),
-                           ends.const_data_ptr<int64_t>() + expert_count);
-  return rows;
+// Calls visit(expert, begin, end) for every expert that has rows, in order.
+template <typename Visit>
+void ForEachExpert(const ExpertRows& rows, Visit visit) {
+  int64_t begin = 0;
+  for (size_t expert = 0; expert < rows.expert_ends.size(); ++expert) {
+    const int64_t end = rows.expert_ends[expert];
+    if (begin < end) visit(static_cast<int64_t>(expert), begin, end);
+    begin = end;
+  }
 }
 
-// [n, width] of rows, [n * k, width]: the sum of each token's, in order.
-at::Tensor AddUp(const ExpertRows& order, const at::Tensor& rows) {
-  at::Tensor sum;
-  for (int64_t pick = 0; pick < order.places.size(1); ++pick) {
-    const at::Tensor next =
-        rows.index_select(0, order.places.select(1, pick)).to(at::kFloat);
-    sum = pick == 0 ? next : sum.add_(next);
-  }
-  return sum.to(rows.scalar_type());
+// Adds rows to those of `sum`, [n, width] fp32, that `tokens` names; none
+// twice.
+void AddRows(const at::Tensor& rows, const at::Tensor& tokens,
+             at::Tensor& sum) {
+  sum.index_copy_(0, tokens, sum.index_select(0, tokens).add_(rows));
+}
+
+at::Tensor NoSum(const at::Tensor& like) {
+  return at::zeros(like.sizes(), like.options().dtype(at::kFloat));
 }
 
 // [n * k, 1], by row, of the tokens' weights, [n, k].
 at::Tensor RowWeights(const ExpertRows& order, const at::Tensor& weights) {
-  return weights.reshape(-1).index_select(0, order.picks).unsqueeze(1);
+  return weights.reshape(-1).index_select(0, order.order).unsqueeze(1);
 }
 
 // logits [n, E], picks [n, k] -> [n, k] in fp32: of a softmax over all experts
@@ -111,130 +88,173 @@ at::Tensor UpOf(const at::Tensor& both) {
 }
 
 // x [n, H], weights [n, k], gate_up [E, 2 I, H], down [E, H, I] -> [n, H].
-// Keeps x, the weights and the experts' gates and ups.
+// Expert by expert, in order: a token's outputs add up in fp32 as they come.
+// Keeps x, the weights and, where the rows say so, the experts' gates and ups.
 class ExpertsFunction : public torch::autograd::Function<ExpertsFunction> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x,
                             const at::Tensor& weights,
                             const at::Tensor& gate_up, const at::Tensor& down,
                             const ExpertRowsPtr& order) {
-    const int64_t rows = order->tokens.size(0);
-    const at::Tensor both = at::empty({rows, gate_up.size(1)}, x.options());
-    order->ForEach([&](int64_t expert, int64_t begin, int64_t end) {
-      if (begin == end) return;
-      ProductInto(x.index_select(0, order->tokens.slice(0, begin, end)),
-                  gate_up[expert].t(), both.slice(0, begin, end));
+    const bool keep = order->keep;
+    const at::Tensor row_weights = RowWeights(*order, weights);
+    const at::Tensor kept = at::empty(
+        {keep ? order->tokens.size(0) : 0, gate_up.size(1)}, x.options());
+    at::Tensor sum = NoSum(x);
+    ForEachExpert(*order, [&](int64_t expert, int64_t begin, int64_t end) {
+      const at::Tensor tokens = order->tokens.slice(0, begin, end);
+      const at::Tensor both =
+          keep ? kept.slice(0, begin, end)
+               : at::empty({end - begin, gate_up.size(1)}, x.options());
+      ProductInto(x.index_select(0, tokens), gate_up[expert].t(), both);
+      const at::Tensor output =
+          Product(SwiGlu(GateOf(both), UpOf(both)), down[expert].t());
+      AddRows(output * row_weights.slice(0, begin, end), tokens, sum);
     });
-    const at::Tensor inner = SwiGlu(GateOf(both), UpOf(both));
-    const at::Tensor outputs = at::empty({rows, x.size(1)}, x.options());
-    order->ForEach([&](int64_t expert, int64_t begin, int64_t end) {
-      if (begin == end) return;
-      ProductInto(inner.slice(0, begin, end), down[expert].t(),
-                  outputs.slice(0, begin, end));
-    });
-    outputs.mul_(RowWeights(*order, weights));
-    context->save_for_backward({x, weights, gate_up, down, both});
+    context->save_for_backward({x, weights, gate_up, down, kept});
     context->saved_data["order"] = c10::IValue::make_capsule(order);
-    return AddUp(*order, outputs);
+    return sum.to(x.scalar_type());
   }
 
   static variable_list backward(AutogradContext* context,
                                 const variable_list& gradients) {
     const variable_list saved = context->get_saved_variables();
-    const at::Tensor &x = saved[0], &gate_up = saved[2], &both = saved[4];
+    const at::Tensor &x = saved[0], &kept = saved[4];
     const auto order = c10::static_intrusive_pointer_cast<ExpertRows>(
         context->saved_data["order"].toCapsule());
-    const at::Tensor weights = RowWeights(*order, saved[1]);
-    at::Tensor inner = SwiGlu(GateOf(both), UpOf(both));
-    variable_list result(5);
-    at::Tensor inner_gradient =
-        ThroughDown(*order, gradients[0], weights, saved[3], inner,
-                    context->needs_input_grad(3) ? &result[3] : nullptr);
-    // A row's weight gets what the row would be without it.
-    result[1] = (inner_gradient.to(at::kFloat) * inner)
-                    .sum(1)
-                    .index_select(0, order->places.reshape(-1))
-                    .view(saved[1].sizes())
-                    .to(saved[1].scalar_type());
-    inner.reset();
-    auto halves =
-        SwiGluGradient(inner_gradient.mul_(weights), GateOf(both), UpOf(both));
-    inner_gradient = at::cat({halves.first, halves.second}, 1);
-    halves = {};
-    result[0] =
-        ThroughGateUp(*order, x, inner_gradient, gate_up,
-                      context->needs_input_grad(2) ? &result[2] : nullptr);
-    return result;
+    const Weights weights = {RowWeights(*order, saved[1]), saved[2], saved[3]};
+    Gradients out;
+    out.x = NoSum(x);
+    out.rows = at::empty({order->tokens.size(0)}, out.x.options());
+    if (context->needs_input_grad(2)) out.gate_up = at::zeros_like(saved[2]);
+    if (context->needs_input_grad(3)) out.down = at::zeros_like(saved[3]);
+    ForEachExpert(*order, [&](int64_t expert, int64_t begin, int64_t end) {
+      const at::Tensor tokens = order->tokens.slice(0, begin, end);
+      Backward({.expert = expert,
+                .begin = begin,
+                .end = end,
+                .tokens = tokens,
+                .both = kept.slice(0, begin, end)},
+               weights, x, gradients[0].index_select(0, tokens), &out);
+    });
+    const at::Tensor of_weights =
+        out.rows.index_select(0, order->places.reshape(-1))
+            .view(saved[1].sizes())
+            .to(saved[1].scalar_type());
+    return {out.x.to(x.scalar_type()), of_weights, out.gate_up, out.down,
+            at::Tensor()};
   }
 
  private:
-  // What the rows' inner values get from dy, [n, H], before the weights: [n *
-  // k, I].  Where `gradient` is set, down's comes there.
-  static at::Tensor ThroughDown(const ExpertRows& order, const at::Tensor& dy,
-                                const at::Tensor& weights,
-                                const at::Tensor& down, const at::Tensor& inner,
-                                at::Tensor* gradient) {
-    const at::Tensor inner_gradient = at::empty_like(inner);
-    if (gradient != nullptr) *gradient = at::empty_like(down);
-    order.ForEach([&](int64_t expert, int64_t begin, int64_t end) {
-      if (begin == end) {
-        if (gradient != nullptr) (*gradient)[expert].zero_();
-        return;
-      }
-      const at::Tensor rows =
-          dy.index_select(0, order.tokens.slice(0, begin, end));
-      ProductInto(rows, down[expert], inner_gradient.slice(0, begin, end));
-      if (gradient == nullptr) return;
-      rows.mul_(weights.slice(0, begin, end));
-      ProductInto(rows.t(), inner.slice(0, begin, end), (*gradient)[expert]);
-    });
-    return inner_gradient;
-  }
+  struct Weights {
+    at::Tensor rows;  // [n * k, 1]
+    at::Tensor gate_up, down;
+  };
+  struct Gradients {
+    at::Tensor x;              // [n, H] fp32
+    at::Tensor rows;           // [n * k] fp32, of the rows' weights
+    at::Tensor gate_up, down;  // undefined where nobody wants them
+  };
+  struct Expert {
+    int64_t expert = 0;
+    int64_t begin = 0, end = 0;  // its rows
+    at::Tensor tokens;           // theirs
+    at::Tensor both;             // their gates and ups
+  };
 
-  // The gradient of x, [n, H], from that of the gates and ups, [n * k, 2 I].
-  static at::Tensor ThroughGateUp(const ExpertRows& order, const at::Tensor& x,
-                                  const at::Tensor& both_gradient,
-                                  const at::Tensor& gate_up,
-                                  at::Tensor* gradient) {
-    const at::Tensor rows =
-        at::empty({order.tokens.size(0), x.size(1)}, x.options());
-    if (gradient != nullptr) *gradient = at::empty_like(gate_up);
-    order.ForEach([&](int64_t expert, int64_t begin, int64_t end) {
-      if (begin == end) {
-        if (gradient != nullptr) (*gradient)[expert].zero_();
-        return;
-      }
-      const at::Tensor own = both_gradient.slice(0, begin, end);
-      ProductInto(own, gate_up[expert], rows.slice(0, begin, end));
-      if (gradient == nullptr) return;
-      ProductInto(own.t(), x.index_select(0, order.tokens.slice(0, begin, end)),
-                  (*gradient)[expert]);
-    });
-    return AddUp(order, rows);
+  // `gradient` is that of the outputs of the expert's tokens.
+  static void Backward(const Expert& one, const Weights& weights,
+                       const at::Tensor& x, at::Tensor gradient,
+                       Gradients* out) {
+    const at::Tensor gate = GateOf(one.both), up = UpOf(one.both);
+    const at::Tensor row_weights = weights.rows.slice(0, one.begin, one.end);
+    at::Tensor inner = SwiGlu(gate, up);
+    at::Tensor inner_gradient = Product(gradient, weights.down[one.expert]);
+    // A row's weight gets what the row would be without it.
+    out->rows.slice(0, one.begin, one.end)
+        .copy_((inner_gradient.to(at::kFloat) * inner).sum(1));
+    if (out->down.defined()) {
+      ProductInto(gradient.mul_(row_weights).t(), inner, out->down[one.expert]);
+    }
+    gradient.reset();
+    inner.reset();
+    auto halves = SwiGluGradient(inner_gradient.mul_(row_weights), gate, up);
+    inner_gradient = at::cat({halves.first, halves.second}, 1);
+    halves = {};
+    AddRows(Product(inner_gradient, weights.gate_up[one.expert]), one.tokens,
+            out->x);
+    if (out->gate_up.defined()) {
+      ProductInto(inner_gradient.t(), x.index_select(0, one.tokens),
+                  out->gate_up[one.expert]);
+    }
   }
 };
 
 }  // namespace
 
-at::Tensor PickExperts(const at::Tensor& logits, int64_t count) {
+c10::intrusive_ptr<ExpertRows> MakeExpertRows(std::vector<ExpertPick> picks,
+                                              int64_t per_token,
+                                              int64_t expert_count,
+                                              const at::Device& device) {
+  auto rows = c10::make_intrusive<ExpertRows>();
+  // A counting sort.
+  std::vector<int64_t> next(static_cast<size_t>(expert_count), 0);
+  for (const ExpertPick expert : picks) ++next[static_cast<size_t>(expert)];
+  int64_t end = 0;
+  for (int64_t& count : next) {
+    end += count;
+    rows->expert_ends.push_back(end);
+    count = end - count;  // where its rows begin
+  }
+  std::vector<int64_t> experts(picks.begin(), picks.end());
+  std::vector<int64_t> places(picks.size()), order(picks.size()),
+      tokens(picks.size());
+  for (size_t pick = 0; pick < picks.size(); ++pick) {
+    const int64_t row = next[static_cast<size_t>(picks[pick])]++;
+    places[pick] = row;
+    order[static_cast<size_t>(row)] = static_cast<int64_t>(pick);
+    tokens[static_cast<size_t>(row)] = static_cast<int64_t>(pick) / per_token;
+  }
+  const auto on_device = [&](const std::vector<int64_t>& values) {
+    return ToDevice(at::tensor(values, at::kLong), device);
+  };
+  rows->experts = on_device(experts).view({-1, per_token});
+  rows->places = on_device(places).view({-1, per_token});
+  rows->order = on_device(order);
+  rows->tokens = on_device(tokens);
+  rows->picks = std::move(picks);
+  return rows;
+}
+
+std::vector<ExpertPick> PickExperts(const at::Tensor& logits, int64_t count) {
   const at::Tensor by_value = at::argsort(logits.detach(), /*stable=*/true, -1,
                                           /*descending=*/true);
-  return std::get<0>(by_value.slice(1, 0, count).sort(-1));
+  const at::Tensor picked = std::get<0>(by_value.slice(1, 0, count).sort(-1))
+                                .to(at::kShort)
+                                .to(at::kCPU)
+                                .contiguous();
+  const auto* const first = picked.const_data_ptr<ExpertPick>();
+  return {first, first + picked.numel()};
 }
 
 at::Tensor Mixture(const LayerContext& context, const LayerTensors& weights,
                    const at::Tensor& x) {
   const MixtureConfig& mixture = context.config.mixture;
   const at::Tensor logits = Linear(x, weights[ParamRole::kRouter]);
-  at::Tensor own;
-  at::Tensor& picks = context.picks != nullptr ? *context.picks : own;
-  if (!picks.defined()) picks = PickExperts(logits, mixture.experts_per_token);
+  ExpertRowsPtr own;
+  ExpertRowsPtr& rows = context.experts != nullptr ? *context.experts : own;
+  if (rows == nullptr) {
+    rows = MakeExpertRows(PickExperts(logits, mixture.experts_per_token),
+                          mixture.experts_per_token, mixture.expert_count,
+                          x.device());
+  }
+  // Inside a function of autograd the mode is not the caller's.
+  rows->keep = c10::GradMode::is_enabled();
   const at::Tensor shares =
-      ShareFunction::apply(logits, picks, mixture.renormalize);
+      ShareFunction::apply(logits, rows->experts, mixture.renormalize);
   return ExpertsFunction::apply(x, shares.to(x.scalar_type()),
                                 weights[ParamRole::kExpertsGateUp],
-                                weights[ParamRole::kExpertsDown],
-                                SortByExpert(picks, mixture.expert_count));
+                                weights[ParamRole::kExpertsDown], rows);
 }
 
 }  // namespace roundhouse::worker

@@ -1,5 +1,6 @@
 #include "worker/model/stage_run.h"
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <utility>
@@ -15,6 +16,7 @@
 #include "worker/model/head.h"
 #include "worker/model/layers.h"
 #include "worker/model/lora.h"
+#include "worker/model/mixture.h"
 #include "worker/model/on_stream.h"
 #include "worker/model/tensors.h"
 
@@ -33,8 +35,8 @@ AdapterContext AdapterContextOf(const StageRunOptions& options) {
 struct KeptLayer {
   int64_t layer = 0;
   LayerTensors weights;
-  at::Tensor input;   // [rows, row_tokens, hidden]; a leaf under kStage
-  at::Tensor picks;   // [n, k] int64, of a layer with experts
+  at::Tensor input;  // [rows, row_tokens, hidden]; a leaf under kStage
+  c10::intrusive_ptr<ExpertRows> experts;  // of a layer with experts
   at::Tensor output;  // with its graph under kStage, undefined under kLayer
 };
 
@@ -86,7 +88,7 @@ class TorchStageRun : public StageRun {
                          .rope = rope_,
                          .packing = packing_,
                          .adapter = HasAdapter() ? &adapter_ : nullptr,
-                         .picks = &layer.picks},
+                         .experts = &layer.experts},
                         layer.weights, layer.input);
   }
   void RunForward(KeptLayer layer);
@@ -105,9 +107,9 @@ class TorchStageRun : public StageRun {
   RopeTables rope_;
   Packing packing_;
   const std::vector<int64_t> shape_;
-  at::Tensor current_;       // the last layer's output, without graph
-  at::Tensor next_picks_;    // of the next layer, where they are given
-  at::Tensor last_picks_;    // of the last layer, where it has experts
+  at::Tensor current_;  // the last layer's output, without graph
+  // The next layer's, where they are given, and the last one's.
+  c10::intrusive_ptr<ExpertRows> next_experts_, last_experts_;
   at::Tensor gradient_;      // of the input of the layer last passed backward
   int64_t next_layer_ = -1;  // -1: any may come first
   std::vector<KeptLayer> kept_;
@@ -136,7 +138,8 @@ absl::Status TorchStageRun::SetInput(const void* input) {
   RETURN_IF_ERROR(CheckAligned(input, "the stage's input"));
   current_ = BorrowTensor(input, shape_, options_.dtype, device_);
   gradient_ = at::Tensor();
-  next_picks_ = last_picks_ = at::Tensor();
+  next_experts_.reset();
+  last_experts_.reset();
   next_layer_ = -1;
   kept_.clear();
   rope_ = row_rope_;
@@ -183,20 +186,20 @@ absl::StatusOr<LayerTensors> TorchStageRun::BorrowWeights(
 }
 
 void TorchStageRun::RunForward(KeptLayer layer) {
-  layer.picks = std::exchange(next_picks_, at::Tensor());
+  layer.experts = std::move(next_experts_);
   if (KeepsGraph()) {
     layer.input = current_.detach().requires_grad_(true);
     const c10::AutoGradMode with_grad(true);
     layer.output = Compute(layer);
     current_ = layer.output.detach();
-    last_picks_ = layer.picks;
+    last_experts_ = layer.experts;
     kept_.push_back(std::move(layer));
     return;
   }
   const c10::NoGradGuard no_grad;
   layer.input = current_;
   current_ = Compute(layer);
-  last_picks_ = layer.picks;
+  last_experts_ = layer.experts;
   if (options_.keep == Keep::kLayer) kept_.push_back(std::move(layer));
 }
 
@@ -204,25 +207,29 @@ absl::Status TorchStageRun::SetPicks(const ExpertPick* picks) {
   if (!current_.defined()) {
     return absl::FailedPreconditionError("SetPicks before SetInput");
   }
+  const MixtureConfig& mixture = options_.config.mixture;
+  const int64_t count =
+      options_.rows * options_.row_tokens * mixture.experts_per_token;
+  std::vector<ExpertPick> own(picks, picks + count);
+  for (const ExpertPick pick : own) {
+    if (pick >= 0 && pick < mixture.expert_count) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("pick of expert ", pick, " of ", mixture.expert_count));
+  }
   return Guard("picks of experts", [&] {
-    next_picks_ = at::from_blob(const_cast<ExpertPick*>(picks),
-                                {options_.rows * options_.row_tokens,
-                                 options_.config.mixture.experts_per_token},
-                                at::TensorOptions(device_).dtype(at::kShort))
-                      .to(at::kLong);
+    next_experts_ = MakeExpertRows(std::move(own), mixture.experts_per_token,
+                                   mixture.expert_count, device_);
     return absl::OkStatus();
   });
 }
 
 absl::Status TorchStageRun::CopyPicks(ExpertPick* picks) {
-  if (!last_picks_.defined()) {
+  if (last_experts_ == nullptr) {
     return absl::FailedPreconditionError(
         "CopyPicks, but the last layer has no experts");
   }
-  return Guard("copy of experts' picks", [&] {
-    CopyToMemory(last_picks_.to(at::kShort), picks);
-    return absl::OkStatus();
-  });
+  std::copy(last_experts_->picks.begin(), last_experts_->picks.end(), picks);
+  return absl::OkStatus();
 }
 
 absl::Status TorchStageRun::ForwardLayer(int64_t layer,
@@ -236,7 +243,7 @@ absl::Status TorchStageRun::ForwardLayer(int64_t layer,
         absl::StrCat("ForwardLayer of layer ", layer, ", expected ",
                      next_layer_, " of ", options_.config.layer_count));
   }
-  if (next_picks_.defined() && !options_.config.HasExperts(layer)) {
+  if (next_experts_ != nullptr && !options_.config.HasExperts(layer)) {
     return absl::FailedPreconditionError(
         absl::StrCat("SetPicks, but layer ", layer, " has no experts"));
   }

@@ -58,9 +58,6 @@ class GradientSink {
                           int64_t element_count) = 0;
 };
 
-// An expert's number; limits.h: kMaxExperts.
-using ExpertPick = int16_t;
-
 enum class Keep {
   kNothing,  // no backward will follow
   kStage,    // every layer's graph is kept until its BackwardLayer
@@ -117,16 +114,16 @@ class StageRun {
                                     const LayerWeights& weights) = 0;
 
   // The experts of the next ForwardLayer's tokens, in place of those that its
-  // router would pick: [rows, row_tokens, experts_per_token], ascending for
-  // each token, each of [0, expert_count); read during the call.
-  // FAILED_PRECONDITION before SetInput, and from ForwardLayer where that layer
-  // has no experts.
+  // router would pick: [rows, row_tokens, experts_per_token] in host memory,
+  // ascending for each token; read during the call. FAILED_PRECONDITION before
+  // SetInput, and from ForwardLayer where that layer has no experts;
+  // INVALID_ARGUMENT: there is no such expert.
   virtual absl::Status SetPicks(const ExpertPick* picks) {
     return NoExperts(picks);
   }
-  // Writes those of the last ForwardLayer, in that shape.  FAILED_PRECONDITION
-  // where that layer has no experts.  A run that computes none (a test's) need
-  // not implement them: UNIMPLEMENTED.
+  // Writes those of the last ForwardLayer to host memory, in that shape.
+  // FAILED_PRECONDITION where that layer has no experts.  A run that computes
+  // none (a test's) need not implement them: UNIMPLEMENTED.
   virtual absl::Status CopyPicks(ExpertPick* picks) { return NoExperts(picks); }
 
   // Writes the last layer's output, [rows, row_tokens, hidden].  Valid after

@@ -50,6 +50,8 @@ struct TestBatch {
   std::vector<int32_t> tokens;
   std::vector<int32_t> labels;  // -100 in each row's padding and last token
   std::vector<int32_t> positions = {};  // of packed rows; else empty
+  // Given for layers with experts, as SequentialBatch::picks; else empty.
+  std::vector<ExpertPick> picks = {};
 };
 
 // Rows of different lengths; at least one has no padding.

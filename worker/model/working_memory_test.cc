@@ -94,7 +94,8 @@ ModelConfig Config(Architecture architecture) {
   config.intermediate_size = 512;
   config.vocab_size = 1500;
   if (config.mixture.present()) {
-    config.mixture.expert_count = 8;
+    // Both get every token, the most that one can get.
+    config.mixture.expert_count = config.mixture.experts_per_token = 2;
     config.mixture.expert_size = 224;
   }
   return config;

@@ -73,10 +73,14 @@ class LazyStageRun : public StageRun {
         [=](StageRun& run) { return run.ForwardLayer(layer, weights); });
   }
   absl::Status SetPicks(const ExpertPick* picks) override {
-    return Queue([=](StageRun& run) { return run.SetPicks(picks); });
+    const int64_t count = options_.rows * options_.row_tokens *
+                          options_.config.mixture.experts_per_token;
+    return Queue([own = std::vector<ExpertPick>(picks, picks + count)](
+                     StageRun& run) { return run.SetPicks(own.data()); });
   }
   absl::Status CopyPicks(ExpertPick* picks) override {
-    return Queue([=](StageRun& run) { return run.CopyPicks(picks); });
+    RETURN_IF_ERROR(Queue([=](StageRun& run) { return run.CopyPicks(picks); }));
+    return FinishWork(options_.stream);
   }
   absl::Status CopyOutput(void* output) override {
     return Queue([=](StageRun& run) { return run.CopyOutput(output); });

@@ -1,4 +1,6 @@
+#include <memory>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "base/convert.h"
@@ -22,9 +24,12 @@ TEST_P(ModelRoundTest, EqualsTheSameRoundWithoutSlots) {
   }
 }
 
-// Every contribution that is a whole round's sum, against the plain loop.
+// Every contribution that is a whole round's sum, against the plain loop, which
+// goes by the round's picks where it is `given` them.
+enum class Picks { kOwn, kGiven };
 void CompareWithSequential(SlotTestJob& job,
-                           const std::vector<wire::RunSlot>& slots) {
+                           const std::vector<wire::RunSlot>& slots,
+                           Picks picks = Picks::kOwn) {
   const RoundShape& shape = job.shape();
   SequentialOptions options;
   options.config = job.config();
@@ -40,8 +45,13 @@ void CompareWithSequential(SlotTestJob& job,
   }
   std::vector<SequentialBatch> batches;
   for (size_t m = 0; m < static_cast<size_t>(shape.micro_batches); ++m) {
-    batches.push_back({SlotTestJob::kRows, SlotTestJob::kRowTokens,
-                       job.tokens(m), job.labels(m), job.positions(m)});
+    batches.push_back(
+        {.rows = SlotTestJob::kRows,
+         .row_tokens = SlotTestJob::kRowTokens,
+         .tokens = job.tokens(m),
+         .labels = job.labels(m),
+         .positions = job.positions(m),
+         .picks = picks == Picks::kGiven ? job.picks(m) : nullptr});
   }
   trainer->SetCompletedSteps(SlotTestJob::kStep - 1);
   int compared = 0;
@@ -68,8 +78,77 @@ TEST_P(ModelRoundTest, SumsAreThoseOfTheSequentialLoop) {
   options.runner.prepare_compute_thread = [] { SetComputeThreads(1); };
   RoundShape shape = GetParam();
   shape.largest_subtree = 1 << 20;
-  CheckWholeRound(shape, 2, &StageRun::Create, options, &CompareWithSequential);
+  CheckWholeRound(shape, 2, &StageRun::Create, options,
+                  [](SlotTestJob& job, const auto& slots) {
+                    CompareWithSequential(job, slots);
+                  });
 }
+
+// Forward [0, 1], [2, 2], head alone, backward [1, 3], [0, 0]: no layer with
+// experts is fused, and a backward slot straddles two forward ones.
+RoundShape WithoutFusedExperts() {
+  RoundShape shape = {{{0, 1}, {2, 3}}, {{4, 4}, {1, 3}, {0, 0}}, 4, 2};
+  shape.experts = true;
+  return shape;
+}
+
+std::vector<std::unique_ptr<TestWorker>> Workers(SlotTestJob& job, int count) {
+  TestWorkerOptions options;
+  options.runner.prepare_compute_thread = [] { SetComputeThreads(1); };
+  options.runner.make_run = &StageRun::Create;
+  std::vector<std::unique_ptr<TestWorker>> workers;
+  for (int i = 0; i < count; ++i) {
+    workers.push_back(std::make_unique<TestWorker>(job, i, options));
+  }
+  return workers;
+}
+
+// As after a death: another device's router would pick others.
+TEST(PicksTest, AReplayGoesByWhatTheAttemptBeforeItPicked) {
+  SetComputeThreads(1);
+  const RoundShape shape = WithoutFusedExperts();
+  SlotTestJob job(ConfigOf(shape), shape, 11);
+  auto workers = Workers(job, 2);
+  job.RaiseVersions();
+  const std::vector<wire::RunSlot> slots = job.MakeRound(1);
+  job.FillPicks(1);
+  job.RaisePicks(1);
+  job.RaiseInputs();
+  ASSERT_EQ(RunSlots(workers, slots).size(), slots.size());
+  CompareWithSequential(job, slots, Picks::kGiven);
+}
+
+// What lies there before the words are raised would be refused.
+TEST(PicksTest, ABackwardSlotWaitsForItsPicks) {
+  SetComputeThreads(1);
+  const RoundShape shape = WithoutFusedExperts();
+  SlotTestJob job(ConfigOf(shape), shape, 11);
+  auto workers = Workers(job, 2);
+  job.RaiseVersions();
+  // After a round the backward slot of layers 1 to 3 has all its inputs.
+  const std::vector<wire::RunSlot> slots = job.MakeRound(1);
+  job.RaiseInputs();
+  ASSERT_EQ(RunSlots(workers, slots).size(), slots.size());
+  wire::RunSlot slot = slots[3];
+  ASSERT_EQ(slot.pick_use, wire::PickUse::kRead);
+  slot.slot = 77;
+  slot.outputs.clear();
+  for (wire::SlotMicroBatch& micro_batch : slot.micro_batches) {
+    micro_batch.picked.value = 2;
+  }
+  job.FillPicks(-101);  // no experts at all
+  const uint64_t attempt = workers[0]->Send(slot);
+  workers[0]->Send(wire::SetTurn{attempt, 5});  // it is looked at meanwhile
+  job.FillPicks(0);
+  job.RaisePicks(2);
+  EXPECT_TRUE(std::holds_alternative<wire::SlotDone>(workers[0]->End(attempt)));
+}
+
+INSTANTIATE_TEST_SUITE_P(Experts, ModelRoundTest,
+                         testing::ValuesIn(ExpertRoundShapes()),
+                         [](const testing::TestParamInfo<RoundShape>& info) {
+                           return info.param.name;
+                         });
 
 INSTANTIATE_TEST_SUITE_P(Shapes, ModelRoundTest,
                          testing::ValuesIn(AllRoundShapes()),

@@ -65,10 +65,25 @@ std::vector<RoundShape> AllRoundShapes() {
   return shapes;
 }
 
+std::vector<RoundShape> ExpertRoundShapes() {
+  std::vector<RoundShape> shapes;
+  size_t i = 0;
+  for (RoundShape shape : AllRoundShapes()) {
+    // Every third: all partitions, dtypes, recompute modes, adapters.
+    if (i++ % 3 != 0) continue;
+    shape.experts = true;
+    // Experts have none.
+    shape.adapter.targets &= kAttentionTargets;
+    shape.name += "_experts";
+    shapes.push_back(shape);
+  }
+  return shapes;
+}
+
 void CheckWholeRound(const RoundShape& shape, int devices,
                      const StageRunFactory& make_run,
                      const TestWorkerOptions& options, const RoundLook& look) {
-  SlotTestJob job(SmallConfig(4, shape.tied), shape, 11);
+  SlotTestJob job(ConfigOf(shape), shape, 11);
   const SlotTestJob::Reference reference = job.ComputeReference(make_run);
   std::vector<std::unique_ptr<TestWorker>> workers;
   for (int i = 0; i < devices; ++i) {

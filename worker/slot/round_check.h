@@ -13,6 +13,8 @@ namespace roundhouse::worker {
 // Partitions of four layers and a head, M, G, dtypes, recompute modes, tied,
 // adapters with dropout on packed rows, contributions in the model's dtype.
 std::vector<RoundShape> AllRoundShapes();
+// Some of them with experts, which runs that compute nothing do not know.
+std::vector<RoundShape> ExpertRoundShapes();
 
 // Looks at a finished round besides.
 using RoundLook =

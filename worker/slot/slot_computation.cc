@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "base/kill_point.h"
 #include "base/status.h"
@@ -249,7 +250,7 @@ absl::Status SlotComputation::Forward(StageRun& run, size_t m) {
     ASSIGN_OR_RETURN(const LayerWeights weights, AwaitWeights(layer));
     ASSIGN_OR_RETURN(ComputeClock::Mark began,
                      BeginLayer(layer, PassDirection::kForward));
-    RETURN_IF_ERROR(run.ForwardLayer(layer, weights));
+    RETURN_IF_ERROR(ForwardLayer(run, m, layer, weights));
     RETURN_IF_ERROR(
         clock_.EndLayer(layer, PassDirection::kForward, std::move(began)));
     RETURN_IF_ERROR(
@@ -257,6 +258,35 @@ absl::Status SlotComputation::Forward(StageRun& run, size_t m) {
              [&](std::byte* output) { return run.CopyOutput(output); }));
     RETURN_IF_ERROR(turn_.EndLayer());
   }
+  return absl::OkStatus();
+}
+
+// With the picks of experts that are there, or leaving them.  This thread
+// writes them and raises their word: a slot that was given up may, too, since
+// no other attempt begins before it has ended, and that one goes by them.
+absl::Status SlotComputation::ForwardLayer(StageRun& run, size_t m,
+                                           uint32_t layer,
+                                           const LayerWeights& weights) {
+  const auto picks =
+      slot_.plan.PicksOf(command_.micro_batches[m],
+                         static_cast<int>(layer - command_.first_layer));
+  if (!picks.has_value()) return run.ForwardLayer(layer, weights);
+  auto* const there =
+      reinterpret_cast<ExpertPick*>(context_.arena.Bytes(picks->buffer));
+  wire::Word& word = context_.arena.WordAt(picks->word.offset);
+  if (wire::Reached(word, picks->word.value)) {
+    RETURN_IF_ERROR(run.SetPicks(there));
+    return run.ForwardLayer(layer, weights);
+  }
+  if (command_.pick_use == wire::PickUse::kRead) {
+    return absl::InternalError(absl::StrCat(
+        "the picks of layer ", layer, " are not there, but its input is"));
+  }
+  RETURN_IF_ERROR(run.ForwardLayer(layer, weights));
+  RETURN_IF_ERROR(run.CopyPicks(there));
+  KillPoint("slot.picks.written");
+  wire::Raise(word, picks->word.value, context_.arena.doorbells());
+  KillPoint("slot.picks.raised");
   return absl::OkStatus();
 }
 

@@ -66,6 +66,8 @@ class SlotComputation : private SumStore {
   absl::Status RunMicroBatch(size_t m);
   absl::Status SetPositions(StageRun& run, size_t m);
   absl::Status Forward(StageRun& run, size_t m);
+  absl::Status ForwardLayer(StageRun& run, size_t m, uint32_t layer,
+                            const LayerWeights& weights);
   absl::Status RunHead(StageRun& run, size_t m);
   absl::Status Backward(StageRun& run, size_t m);
   absl::StatusOr<ComputeClock::Mark> BeginLayer(uint32_t layer,

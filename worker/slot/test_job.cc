@@ -42,6 +42,19 @@ ModelConfig SmallConfig(int64_t layers, bool tied) {
   return config;
 }
 
+ModelConfig ConfigOf(const RoundShape& shape) {
+  ModelConfig config = SmallConfig(4, shape.tied);
+  if (!shape.experts) return config;
+  config.architecture = Architecture::kQwen3Moe;
+  config.mixture = {.expert_count = 5,
+                    .experts_per_token = 2,
+                    .expert_size = 16,
+                    .renormalize = true,
+                    .layers = LayersFrom(0, 4)};
+  config.mixture.layers.reset(1);
+  return config;
+}
+
 SlotTestJob::SlotTestJob(const ModelConfig& config, const RoundShape& shape,
                          uint64_t seed)
     : config_(config),
@@ -190,6 +203,39 @@ SlotTestJob::Cell SlotTestJob::NewCell(uint64_t pass) {
           {Allocate(sizeof(wire::Word)).offset, pass}};
 }
 
+SlotTestJob::Cell SlotTestJob::NewPicks(uint64_t pass) {
+  const MixtureConfig& mixture = config_.mixture;
+  const uint64_t layers = mixture.layers.count();
+  const auto each = static_cast<uint64_t>(mixture.experts_per_token);
+  return {Allocate(layers * kRows * kRowTokens * each * sizeof(ExpertPick)),
+          {Allocate(layers * sizeof(wire::Word)).offset, pass}};
+}
+
+void SlotTestJob::FillPicks(int64_t shift) {
+  const MixtureConfig& mixture = config_.mixture;
+  const int64_t each = mixture.experts_per_token;
+  for (const Cell& cell : picks_) {
+    const auto count =
+        static_cast<int64_t>(cell.buffer.bytes / sizeof(ExpertPick));
+    auto* const picks = arena_->At<ExpertPick>(cell.buffer.offset,
+                                               static_cast<uint64_t>(count));
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t first =
+          (i / each + shift) % (mixture.expert_count - each + 1);
+      picks[i] = static_cast<ExpertPick>(first + i % each);
+    }
+  }
+}
+
+void SlotTestJob::RaisePicks(uint64_t value) {
+  for (const Cell& cell : picks_) {
+    for (size_t layer = 0; layer < config_.mixture.layers.count(); ++layer) {
+      wire::Raise(arena_->WordAt(cell.word.offset + layer * sizeof(wire::Word)),
+                  value, arena_->doorbells());
+    }
+  }
+}
+
 bool SlotTestJob::StartsBackwardStage(uint32_t boundary) const {
   return std::any_of(
       shape_.backward.begin(), shape_.backward.end(),
@@ -200,7 +246,9 @@ std::vector<wire::RunSlot> SlotTestJob::MakeRound(uint64_t pass,
                                                   uint64_t first_slot) {
   activations_.clear();
   gradients_.clear();
+  picks_.clear();
   for (size_t m = 0; m < inputs_.size(); ++m) {
+    if (config_.mixture.present()) picks_.push_back(NewPicks(pass));
     activations_[{0, m}] = {inputs_[m],
                             {Allocate(sizeof(wire::Word)).offset, pass}};
     for (const Stage& stage : shape_.forward) {
@@ -283,6 +331,10 @@ wire::RunSlot SlotTestJob::NewSlot(SlotKind kind, const Stage& stage,
   slot.total_groups = static_cast<uint32_t>(shape_.groups);
   slot.contribution_dtype = shape_.contribution_dtype;
   slot.loss_scale = loss_scale();
+  if (!picks_.empty() && kind != SlotKind::kFused) {
+    slot.pick_use = kind == SlotKind::kForward ? wire::PickUse::kWrite
+                                               : wire::PickUse::kRead;
+  }
   for (uint32_t layer = stage.first; layer <= stage.last; ++layer) {
     for (const wire::SlotUnit& unit : UnitsOf(layer)) {
       slot.units.push_back(unit);
@@ -301,6 +353,10 @@ wire::RunSlot SlotTestJob::NewSlot(SlotKind kind, const Stage& stage,
            .positions = positions_[static_cast<size_t>(m)],
            .input = input.buffer,
            .input_ready = input.word});
+      if (slot.pick_use == wire::PickUse::kNone) continue;
+      const Cell& picks = picks_[static_cast<size_t>(m)];
+      slot.micro_batches.back().picks = picks.buffer;
+      slot.micro_batches.back().picked = picks.word;
     }
   }
   return slot;

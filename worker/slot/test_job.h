@@ -48,9 +48,12 @@ struct RoundShape {
   AdapterConfig adapter = {};  // present: the model is frozen
   bool packed = false;         // rows of two sequences each
   DType contribution_dtype = DType::kF32;
+  bool experts = false;  // in layers 0, 2 and 3
 };
 
 ModelConfig SmallConfig(int64_t layers, bool tied);
+// One of four layers.
+ModelConfig ConfigOf(const RoundShape& shape);
 
 // The job of a round: weights, inputs and labels from `seed`.
 class SlotTestJob {
@@ -99,6 +102,17 @@ class SlotTestJob {
                              const std::vector<std::vector<int32_t>>& sequences,
                              uint32_t new_tokens, uint32_t prompt_tokens = 0);
 
+  // In the round made last, lets token t go to the experts from (t + shift)
+  // modulo their number on, in every layer; and raises the words of picks.
+  void FillPicks(int64_t shift);
+  void RaisePicks(uint64_t value);
+  // As SequentialBatch::picks has them, of the round made last.
+  const ExpertPick* picks(size_t micro_batch) const {
+    return arena_->At<ExpertPick>(
+        picks_[micro_batch].buffer.offset,
+        picks_[micro_batch].buffer.bytes / sizeof(ExpertPick));
+  }
+
   wire::BufferRef Allocate(uint64_t bytes);
   std::string Bytes(const wire::BufferRef& buffer) const;
   uint64_t WordValue(const wire::WordRef& word) const;
@@ -143,6 +157,7 @@ class SlotTestJob {
     return UnitDType(config_, shape_.dtype, static_cast<int64_t>(unit));
   }
   Cell NewCell(uint64_t pass);
+  Cell NewPicks(uint64_t pass);
   // One layer's units, as a slot's.
   std::vector<wire::SlotUnit> UnitsOf(uint32_t layer) const;
   wire::SlotUnit UnitOf(uint32_t unit, uint32_t layer) const;
@@ -175,6 +190,7 @@ class SlotTestJob {
   // By (boundary, micro-batch), of the round made last.
   std::map<std::pair<uint32_t, size_t>, Cell> activations_;
   std::map<std::pair<uint32_t, size_t>, Cell> gradients_;
+  std::vector<Cell> picks_;  // by micro-batch; empty without experts
 };
 
 // One device worker in a thread, and the daemon's end of its channel.
