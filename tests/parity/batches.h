@@ -13,13 +13,14 @@ namespace roundhouse::parity {
 
 // generate.py's tokens and labels: some steps of as many padded rows each.
 struct Batches {
-  explicit Batches(const Goldens& goldens)
+  // Picks are those of `picked`, which may be of an adapter.
+  Batches(const Goldens& goldens, const Goldens& picked)
       : shape(goldens.Shape("tokens")),
         tokens(goldens.Ints("tokens")),
         labels(goldens.Ints("labels")) {
-    if (!goldens.Has("picks")) return;
-    pick_shape = goldens.Shape("picks");
-    const std::vector<int32_t> given = goldens.Ints("picks");
+    if (!picked.Has("picks")) return;
+    pick_shape = picked.Shape("picks");
+    const std::vector<int32_t> given = picked.Ints("picks");
     picks.assign(given.begin(), given.end());
   }
 

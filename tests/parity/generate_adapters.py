@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Random adapters and what real PEFT computes with them.
 
-  generate_adapters.py OUT   beside what generate.py wrote: of each case in
+  generate_adapters.py OUT [CASE ...]
+                             beside what generate.py wrote: of each case in
                              ADAPTERS OUT/<case>/adapter/, as PEFT saves it, and
                              OUT/<case>/adapter_goldens.safetensors
 
@@ -22,6 +23,7 @@ adapter_goldens.safetensors, over the fp32 base:
   merged.<name>      what merge_and_unload makes of each adapted matrix of a
                      base in the case's dtype
   bf16.*, eager.*    [1] as in goldens.safetensors
+  picks              as there, of models with experts
 """
 
 import copy
@@ -48,9 +50,17 @@ ADAPTERS = {
                         "target_modules": "all-linear"}, torch.bfloat16),
     "qwen2_untied": ({"r": 5, "lora_alpha": 7.5, "target_modules":
                       ["q_proj", "v_proj", "down_proj"]}, torch.float16),
+    # Of experts PEFT's all-linear adapts these, too.
+    "qwen3_moe_dense_between": (
+        {"r": 4, "lora_alpha": 6, "target_modules":
+         ["q_proj", "k_proj", "v_proj", "o_proj"]}, torch.bfloat16),
     "qwen3_tied": ({"r": 4, "lora_alpha": 4, "target_modules": "all-linear"},
                    torch.float32),
 }
+
+
+# With another an expert would be picked by a hair.
+SEEDS = {"qwen3_moe_dense_between": 2}
 
 
 def save_adapter(name, folder):
@@ -58,7 +68,7 @@ def save_adapter(name, folder):
     options, _ = ADAPTERS[name]
     base = generate.make_model(generate.CASES[name])
     base.name_or_path = name  # into adapter_config.json
-    torch.manual_seed(generate.CASES[name].seed + 200)
+    torch.manual_seed(SEEDS.get(name, generate.CASES[name].seed + 200))
     model = peft.get_peft_model(base, peft.LoraConfig(
         task_type="CAUSAL_LM", **options))
     with torch.no_grad():
@@ -80,6 +90,9 @@ def load_adapter(name, folder, dtype=torch.float32, attention="sdpa"):
         # As users load it: rotary frequencies stay in fp32.
         base = type(base).from_pretrained(folder.parent, dtype=dtype)
     base.set_attn_implementation(attention)
+    if generate.routers_of(base):
+        base.set_experts_implementation(
+            "eager" if attention == "eager" else "grouped_mm")
     return peft.PeftModel.from_pretrained(base, folder, is_trainable=True)
 
 
@@ -155,6 +168,7 @@ def goldens_of(name, folder):
     tokens, lengths = generate.make_batches(case.seed + 100, END + 1)
     first = (tokens[0], lengths[0])
     model = load_adapter(name, folder)
+    margins = generate.watch_margins(model)
     exact = forward_and_gradients(model, *first)
     goldens = {**exact, **merged(name, folder),
                "eval_loss": eval_loss(model, tokens, lengths),
@@ -163,8 +177,11 @@ def goldens_of(name, folder):
     goldens["split_loss"] = torch.tensor(
         [generate.mean_loss(copy.deepcopy(model), *first, micro_batches=n)
          for n in (1, 2, 8)])
-    bf16 = forward_and_gradients(
-        load_adapter(name, folder, dtype=torch.bfloat16), *first)
+    bf16_model = load_adapter(name, folder, dtype=torch.bfloat16)
+    if generate.routers_of(model):
+        goldens["picks"] = generate.picks_of(model, *first)
+        generate.route_as(bf16_model, goldens["picks"])
+    bf16 = forward_and_gradients(bf16_model, *first)
     eager = forward_and_gradients(
         load_adapter(name, folder, attention="eager"), *first)
     for key, reference in exact.items():
@@ -179,6 +196,7 @@ def goldens_of(name, folder):
     for key, value in start.items():
         goldens["eager." + key] = generate.relative(eager_end[key] - value,
                                                     end[key] - value)
+    generate.check_margins(margins)
     return goldens
 
 
@@ -187,7 +205,10 @@ def main():
     transformers.utils.logging.disable_progress_bar()
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
+    only = sys.argv[2:]
     for name in ADAPTERS:
+        if only and name not in only:
+            continue
         folder = out / name / "adapter"
         save_adapter(name, folder)
         goldens = goldens_of(name, folder)
@@ -198,6 +219,6 @@ def main():
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit("usage: generate_adapters.py OUT")
+    if len(sys.argv) < 2:
+        sys.exit("usage: generate_adapters.py OUT [CASE ...]")
     main()

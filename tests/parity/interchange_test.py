@@ -24,7 +24,8 @@ CASES = ("llama_tied", "llama_untied", "mistral_untied", "qwen2_tied",
          "qwen3_tied", "qwen3_untied")
 # The cases with an adapter, and the dtype of the base that it is merged into.
 ADAPTERS = {"llama_tied": "F32", "mistral_untied": "BF16",
-            "qwen2_untied": "F16", "qwen3_tied": "F32"}
+            "qwen2_untied": "F16", "qwen3_moe_dense_between": "BF16",
+            "qwen3_tied": "F32"}
 NAMES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
 VOCABULARY, END = 211, 210  # of generate_adapters.py
 TOLERANCE = 1e-5  # relative, of a loss
@@ -215,7 +216,7 @@ class InterchangeTest(unittest.TestCase):
             config["target_modules"].sort()
         self.assertEqual(ours, {name: theirs[name] for name in ours})
         left = {name: value for name, value in theirs.items()
-                if name not in ours and value not in (None, False, {})}
+                if name not in ours and value not in (None, False, {}, [])}
         # What is left are options that are off.
         self.assertEqual(left.keys(), {"megatron_core", "peft_version",
                                        "qalora_group_size"})

@@ -56,12 +56,12 @@ Subject::Subject(const Case& which)
 
 Subject::Subject(const std::string& folder, bool adapted)
     : checkpoint_(folder),
-      batches_(Goldens(folder + "/goldens.safetensors")),
-      units_(checkpoint_.units),
-      weights_(checkpoint_.weights),
       goldens_(std::make_unique<Goldens>(
-          folder + (adapted ? "/adapter_goldens.safetensors"
-                            : "/goldens.safetensors"))) {
+          folder +
+          (adapted ? "/adapter_goldens.safetensors" : "/goldens.safetensors"))),
+      batches_(Goldens(folder + "/goldens.safetensors"), *goldens_),
+      units_(checkpoint_.units),
+      weights_(checkpoint_.weights) {
   worker::SetComputeThreads(1);
   if (!adapted) return;
   const AdapterDirectory adapter =

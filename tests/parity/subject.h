@@ -32,6 +32,7 @@ inline constexpr Case kFamilies[] = {
 inline constexpr Case kAdapters[] = {{"llama_tied", true},
                                      {"mistral_untied", true},
                                      {"qwen2_untied", true},
+                                     {"qwen3_moe_dense_between", true},
                                      {"qwen3_tied", true}};
 
 std::string NameOf(const Case& which);
@@ -91,11 +92,11 @@ class Subject {
       std::vector<ExpertPick>* picks) const;
 
   const Checkpoint checkpoint_;
+  std::unique_ptr<Goldens> goldens_;
   const Batches batches_;
   AdapterConfig adapter_;  // not present: the whole model trains
   std::vector<UnitSpec> units_;
   std::vector<worker::AlignedVector<float>> weights_;
-  std::unique_ptr<Goldens> goldens_;
 };
 
 }  // namespace roundhouse::parity
