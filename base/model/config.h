@@ -28,6 +28,7 @@ enum class Architecture : uint32_t {
   kQwen2 = 3,
   kMistral = 4,
   kQwen3Moe = 5,
+  kMixtral = 6,
 };
 
 // How rotary frequencies are changed for contexts longer than the model was

@@ -116,7 +116,13 @@ absl::StatusOr<int64_t> ReadWindow(const JsonFields& fields,
                                    const ModelFamily& family) {
   constexpr char kField[] = "sliding_window";
   const bool none = family.sliding_layers == SlidingLayers::kNone;
-  if (family.sliding_layers != SlidingLayers::kAll) {
+  const bool by_number = family.sliding_layers == SlidingLayers::kAll ||
+                         family.sliding_layers == SlidingLayers::kAllIfGiven;
+  if (family.sliding_layers == SlidingLayers::kAllIfGiven &&
+      !fields.Has(kField)) {
+    return 0;
+  }
+  if (!by_number) {
     // A family without windows has no flag either: what is given must be off.
     ASSIGN_OR_RETURN(const bool used,
                      fields.BoolOr("use_sliding_window", none));

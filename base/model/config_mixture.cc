@@ -9,8 +9,12 @@
 namespace roundhouse {
 namespace {
 
-absl::StatusOr<int64_t> ReadExpertCount(const JsonFields& fields) {
+absl::StatusOr<int64_t> ReadExpertCount(const JsonFields& fields,
+                                        const ExpertFamily& family) {
   constexpr char kName[] = "num_experts", kNewer[] = "num_local_experts";
+  if (!fields.Has(kName) && !fields.Has(kNewer)) {
+    return fields.Size(family.count_field, kMaxExperts);
+  }
   if (!fields.Has(kNewer)) return fields.Size(kName, kMaxExperts);
   ASSIGN_OR_RETURN(const int64_t count, fields.Size(kNewer, kMaxExperts));
   ASSIGN_OR_RETURN(const int64_t other,
@@ -18,6 +22,14 @@ absl::StatusOr<int64_t> ReadExpertCount(const JsonFields& fields) {
   if (other == count) return count;
   return fields.Invalid(kName, absl::StrCat(other, " contradicts ", kNewer,
                                             ", which is ", count));
+}
+
+absl::Status CheckNoNoise(const JsonFields& fields) {
+  constexpr char kField[] = "router_jitter_noise";
+  ASSIGN_OR_RETURN(const double noise, fields.NumberOr(kField, 0.0));
+  if (noise == 0.0) return absl::OkStatus();
+  return fields.Unsupported(
+      kField, absl::StrCat(noise, " is not supported; supported: 0"));
 }
 
 // transformers: layer l has experts unless mlp_only_layers names it or l + 1 is
@@ -54,9 +66,10 @@ absl::StatusOr<LayerSet> ReadSparseLayers(const JsonFields& fields,
 
 absl::Status ReadMixture(const JsonFields& fields, const ModelFamily& family,
                          ModelConfig* config) {
-  if (family.expert_names == nullptr) return absl::OkStatus();
+  if (family.experts == nullptr) return absl::OkStatus();
+  const ExpertFamily& experts = *family.experts;
   MixtureConfig& mixture = config->mixture;
-  ASSIGN_OR_RETURN(mixture.expert_count, ReadExpertCount(fields));
+  ASSIGN_OR_RETURN(mixture.expert_count, ReadExpertCount(fields, experts));
   ASSIGN_OR_RETURN(mixture.experts_per_token,
                    fields.Size("num_experts_per_tok", kMaxExperts));
   if (mixture.experts_per_token > mixture.expert_count) {
@@ -66,13 +79,16 @@ absl::Status ReadMixture(const JsonFields& fields, const ModelFamily& family,
   }
   ASSIGN_OR_RETURN(
       mixture.expert_size,
-      fields.Size("moe_intermediate_size",
+      fields.Size(experts.size_field,
                   std::min(kMaxIntermediateSize,
                            kMaxExpertInnerSize / mixture.expert_count)));
-  ASSIGN_OR_RETURN(mixture.renormalize,
-                   fields.BoolOr("norm_topk_prob", family.default_renormalize));
   ASSIGN_OR_RETURN(mixture.auxiliary_loss,
                    fields.BoolOr("output_router_logits", false));
+  RETURN_IF_ERROR(CheckNoNoise(fields));
+  mixture.renormalize = !experts.has_choices;
+  mixture.layers = LayersFrom(0, config->layer_count);
+  if (!experts.has_choices) return absl::OkStatus();
+  ASSIGN_OR_RETURN(mixture.renormalize, fields.BoolOr("norm_topk_prob", false));
   ASSIGN_OR_RETURN(mixture.layers,
                    ReadSparseLayers(fields, config->layer_count));
   return absl::OkStatus();

@@ -97,6 +97,49 @@ TEST(ConfigMixtureTest, WhatNoMixtureCanHave) {
   ExpectInvalid(With(R"("decoder_sparse_step": 0)"), "decoder_sparse_step: 0");
 }
 
+// Mixtral-8x7B-v0.1's file; 46.7 billion parameters are published.
+constexpr char kMixtral[] = R"({
+  "architectures": ["MixtralForCausalLM"], "model_type": "mixtral",
+  "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
+  "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 32000,
+  "num_local_experts": 8, "num_experts_per_tok": 2, "sliding_window": null,
+  "max_position_embeddings": 32768, "rms_norm_eps": 1e-05,
+  "rope_theta": 1000000.0, "output_router_logits": false,
+  "router_aux_loss_coef": 0.02, "tie_word_embeddings": false})";
+
+TEST(ConfigMixtureTest, Mixtral) {
+  const ModelConfig config = Good(kMixtral);
+  EXPECT_EQ(config.mixture.expert_count, 8);
+  EXPECT_EQ(config.mixture.expert_size, 14336);
+  EXPECT_TRUE(config.mixture.renormalize);
+  EXPECT_EQ(config.mixture.layers, LayersFrom(0, 32));
+  EXPECT_EQ(config.sliding_window, 0);
+  EXPECT_NEAR(1e-9 * static_cast<double>(ParameterCount(config)), 46.7, 0.01);
+  const UnitSpec unit = ModelUnit(config, 1);
+  EXPECT_EQ(unit.parameters[6].name,
+            "model.layers.0.block_sparse_moe.gate.weight");
+  const std::vector<StoredTensor> stored = StoredTensors(unit);
+  EXPECT_EQ(stored[7].name,
+            "model.layers.0.block_sparse_moe.experts.0.w1.weight");
+  EXPECT_EQ(stored[8].name,
+            "model.layers.0.block_sparse_moe.experts.0.w3.weight");
+  EXPECT_EQ(stored.back().name,
+            "model.layers.0.block_sparse_moe.experts.7.w2.weight");
+  const auto with = [](const char* from, const char* to) {
+    return absl::StrReplaceAll(kMixtral, {{from, to}});
+  };
+  const ModelConfig windowed =
+      Good(with("\"sliding_window\": null", "\"sliding_window\": 7"));
+  EXPECT_EQ(windowed.sliding_layers, LayersFrom(0, 32));
+  EXPECT_TRUE(Good(with("\"sliding_window\": null,", "")) == config);
+  ExpectInvalid(with("\"num_local_experts\": 8,", ""),
+                "num_local_experts: missing");
+  const absl::Status noise =
+      Parse(with("\"sliding_window\": null", "\"router_jitter_noise\": 0.1"))
+          .status();
+  EXPECT_EQ(noise.code(), absl::StatusCode::kUnimplemented) << noise;
+}
+
 TEST(ConfigMixtureTest, AFamilyWithoutExpertsHasNone) {
   const std::string dense = absl::StrReplaceAll(
       kJson,

@@ -139,7 +139,8 @@ TEST(ConfigTest, RefusesOtherArchitecturesByName) {
     ExpectUnsupported(json, "architectures", name);
     ExpectUnsupported(json, "architectures",
                       "supported architectures: LlamaForCausalLM, "
-                      "MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, "
+                      "MistralForCausalLM, MixtralForCausalLM, "
+                      "Qwen2ForCausalLM, Qwen3ForCausalLM, "
                       "Qwen3MoeForCausalLM");
   }
   ExpectUnsupported(R"({"model_type": "gpt_oss"})", "model_type", "gpt_oss");

@@ -9,11 +9,24 @@
 namespace roundhouse {
 namespace {
 
-constexpr ExpertNames kQwenExperts = {.router = "mlp.gate",
-                                      .experts = "mlp.experts",
-                                      .gate = "gate_proj",
-                                      .up = "up_proj",
-                                      .down = "down_proj"};
+constexpr ExpertFamily kQwenExperts = {.router = "mlp.gate",
+                                       .experts = "mlp.experts",
+                                       .gate = "gate_proj",
+                                       .up = "up_proj",
+                                       .down = "down_proj",
+                                       .count_field = "num_experts",
+                                       .size_field = "moe_intermediate_size",
+                                       .has_choices = true,
+                                       .wide_shares = false};
+constexpr ExpertFamily kMixtralExperts = {.router = "block_sparse_moe.gate",
+                                          .experts = "block_sparse_moe.experts",
+                                          .gate = "w1",
+                                          .up = "w3",
+                                          .down = "w2",
+                                          .count_field = "num_local_experts",
+                                          .size_field = "intermediate_size",
+                                          .has_choices = false,
+                                          .wide_shares = true};
 
 constexpr ModelFamily kFamilies[] = {
     {
@@ -32,8 +45,7 @@ constexpr ModelFamily kFamilies[] = {
         .has_attention_bias = true,
         .has_mlp_bias = true,
         .sliding_layers = SlidingLayers::kNone,
-        .expert_names = nullptr,
-        .default_renormalize = false,
+        .experts = nullptr,
     },
     {
         .architecture = Architecture::kMistral,
@@ -51,8 +63,25 @@ constexpr ModelFamily kFamilies[] = {
         .has_attention_bias = false,
         .has_mlp_bias = false,
         .sliding_layers = SlidingLayers::kAll,
-        .expert_names = nullptr,
-        .default_renormalize = false,
+        .experts = nullptr,
+    },
+    {
+        .architecture = Architecture::kMixtral,
+        .class_name = "MixtralForCausalLM",
+        .model_type = "mixtral",
+        .default_kv_head_count = 8,
+        .default_head_dim = 0,
+        .default_max_position_tokens = 131072,
+        .default_rope_theta = 1000000.0,
+        .default_rms_norm_eps = 1e-5,
+        .default_initializer_range = 0.02,
+        .default_tie_word_embeddings = false,
+        .query_key_norm = false,
+        .query_key_value_bias = false,
+        .has_attention_bias = false,
+        .has_mlp_bias = false,
+        .sliding_layers = SlidingLayers::kAllIfGiven,
+        .experts = &kMixtralExperts,
     },
     {
         .architecture = Architecture::kQwen2,
@@ -70,8 +99,7 @@ constexpr ModelFamily kFamilies[] = {
         .has_attention_bias = false,
         .has_mlp_bias = false,
         .sliding_layers = SlidingLayers::kUpper,
-        .expert_names = nullptr,
-        .default_renormalize = false,
+        .experts = nullptr,
     },
     {
         .architecture = Architecture::kQwen3,
@@ -89,8 +117,7 @@ constexpr ModelFamily kFamilies[] = {
         .has_attention_bias = true,
         .has_mlp_bias = false,
         .sliding_layers = SlidingLayers::kUpper,
-        .expert_names = nullptr,
-        .default_renormalize = false,
+        .experts = nullptr,
     },
     {
         .architecture = Architecture::kQwen3Moe,
@@ -108,8 +135,7 @@ constexpr ModelFamily kFamilies[] = {
         .has_attention_bias = true,
         .has_mlp_bias = false,
         .sliding_layers = SlidingLayers::kAllIfUsed,
-        .expert_names = &kQwenExperts,
-        .default_renormalize = false,
+        .experts = &kQwenExperts,
     },
 };
 

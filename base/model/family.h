@@ -18,20 +18,28 @@ namespace roundhouse {
 // Which layers of a family may have a sliding window.
 enum class SlidingLayers {
   kNone,
-  kAll,        // where config.json: sliding_window is a number
-  kUpper,      // from config.json: max_window_layers on, if use_sliding_window
-  kAllIfUsed,  // all, if use_sliding_window
+  kAll,         // where config.json: sliding_window is a number
+  kUpper,       // from config.json: max_window_layers on, if use_sliding_window
+  kAllIfUsed,   // all, if use_sliding_window
+  kAllIfGiven,  // all, where config.json: sliding_window is there
 };
 
-// How a family's checkpoints name a mixture's tensors, below
-// "model.layers.0.".  Files have a tensor an expert and matrix:
-// "mlp.experts.3.gate_proj.weight".
-struct ExpertNames {
+// What the mixtures of a family have in common.  Files have a tensor an expert
+// and matrix, named below "model.layers.0.": "mlp.experts.3.gate_proj.weight".
+struct ExpertFamily {
   const char* router;   // "mlp.gate"
   const char* experts;  // "mlp.experts"
   const char* gate;     // "gate_proj"
   const char* up;
   const char* down;
+  const char* count_field;  // config.json: the number of experts
+  const char* size_field;   // config.json: an expert's inner width
+  // config.json may say which layers are dense, and whether the picked experts'
+  // probabilities are divided by their sum.  Else none are, and they always
+  // are.
+  bool has_choices;
+  // What an expert's output is multiplied with is not rounded to the dtype.
+  bool wide_shares;
 };
 
 struct ModelFamily {
@@ -54,9 +62,7 @@ struct ModelFamily {
   bool has_mlp_bias;          // of all three where config.json says so
   SlidingLayers sliding_layers;
 
-  // Null: layers have no experts.
-  const ExpertNames* expert_names;
-  bool default_renormalize;  // config.json: norm_topk_prob
+  const ExpertFamily* experts;  // null: layers have none
 };
 
 // By class name or by model_type; null where no family has that name.

@@ -143,8 +143,8 @@ TEST(ModelShapeTest, WhatIsWrongIsNamed) {
   ExpectError(
       With(kOss, "\"num_hidden_layers\": 4", "\"num_hidden_layers\": 5"),
       invalid, "layer_types: expected a list of 5");
-  ExpectError(R"({"architectures": ["MixtralForCausalLM"]})", unknown,
-              "MixtralForCausalLM");
+  ExpectError(R"({"architectures": ["PhimoeForCausalLM"]})", unknown,
+              "PhimoeForCausalLM");
   ExpectError("[]", invalid, "expected a JSON object");
   ExpectError("{", invalid, "dir/config.json");
 }

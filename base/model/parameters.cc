@@ -67,7 +67,7 @@ bool HasBias(const ModelConfig& config, ParamRole matrix) {
 void AddMixture(const ModelConfig& config, const std::string& prefix,
                 UnitSpec* unit) {
   const MixtureConfig& mixture = config.mixture;
-  const ExpertNames& names = *FamilyOf(config.architecture).expert_names;
+  const ExpertFamily& names = *FamilyOf(config.architecture).experts;
   const int64_t hidden = config.hidden_size;
   const auto suffix = [](const char* matrix) {
     return absl::StrCat(".", matrix, ".weight");

@@ -179,6 +179,9 @@ FAMILIES.update({
         2, EXPERTS,
         {"dtype": "bf16", "optimizer_mode": "async", "micro_batch_size": 1,
          "plan": PLANS["backward_begins_inside"]}),
+    "mixtral_window": (
+        2, {"family": "mixtral", "sliding_window": 5, "dtype": "bf16"},
+        {"dtype": "bf16", "packing": True, "plan": PLANS["uneven"]}),
     "experts_fewer_inputs": (
         2, EXPERTS,
         {"dtype": "fp32", "saved_inputs": "every 2", "micro_batch_size": 1,

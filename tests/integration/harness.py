@@ -61,6 +61,9 @@ FAMILIES = {
                   "model_type": "qwen3_moe", "num_experts": EXPERTS,
                   "num_experts_per_tok": 2, "moe_intermediate_size": 24,
                   "norm_topk_prob": True, "mlp_only_layers": [DENSE_LAYER]},
+    "mixtral": {"architectures": ["MixtralForCausalLM"],
+                "model_type": "mixtral", "num_local_experts": EXPERTS,
+                "num_experts_per_tok": 2, "sliding_window": None},
 }
 
 
@@ -70,17 +73,22 @@ class Failure(Exception):
 
 # --- inputs ---
 
-def mixture_shapes():
-    inner = FAMILIES["qwen3_moe"]["moe_intermediate_size"]
-    shapes = {"mlp.gate": [EXPERTS, HIDDEN]}
+def mixture_shapes(family):
+    inner = FAMILIES[family].get("moe_intermediate_size", INNER)
+    module, gate, up, down = {
+        "qwen3_moe": ("mlp", "gate_proj", "up_proj", "down_proj"),
+        "mixtral": ("block_sparse_moe", "w1", "w3", "w2")}[family]
+    shapes = {f"{module}.gate": [EXPERTS, HIDDEN]}
     for expert in range(EXPERTS):
-        for name, shape in (("gate", [inner, HIDDEN]), ("up", [inner, HIDDEN]),
-                            ("down", [HIDDEN, inner])):
-            shapes[f"mlp.experts.{expert}.{name}_proj"] = shape
+        for name, shape in ((gate, [inner, HIDDEN]), (up, [inner, HIDDEN]),
+                            (down, [HIDDEN, inner])):
+            shapes[f"{module}.experts.{expert}.{name}"] = shape
     return shapes
 
 
 def layer_shapes(family="qwen3", layer=0):
+    experts = family == "mixtral" or (family == "qwen3_moe" and
+                                      layer != DENSE_LAYER)
     return {
         "input_layernorm": [HIDDEN],
         "self_attn.q_proj": [HEADS * HEAD_DIM, HIDDEN],
@@ -90,8 +98,7 @@ def layer_shapes(family="qwen3", layer=0):
         "self_attn.q_norm": [HEAD_DIM],
         "self_attn.k_norm": [HEAD_DIM],
         "post_attention_layernorm": [HIDDEN],
-        **(mixture_shapes()
-           if family == "qwen3_moe" and layer != DENSE_LAYER else
+        **(mixture_shapes(family) if experts else
            {"mlp.gate_proj": [INNER, HIDDEN], "mlp.up_proj": [INNER, HIDDEN],
             "mlp.down_proj": [HIDDEN, INNER]}),
     }
@@ -103,7 +110,8 @@ def parameter_shapes(vocabulary, tied, family="qwen3"):
     for layer in range(LAYERS):
         for name, shape in layer_shapes(family, layer).items():
             path = f"model.layers.{layer}.{name}"
-            if family.startswith("qwen3") or name[-6:] not in ("q_norm", "k_norm"):
+            if (family.startswith("qwen3")
+                    or name[-6:] not in ("q_norm", "k_norm")):
                 shapes[f"{path}.weight"] = shape
             if family == "qwen2" and name[-6:] in ("q_proj", "k_proj",
                                                    "v_proj"):

@@ -89,6 +89,10 @@ CASES = {
          "max_window_layers": 1}),
     "mistral_untied": Case("Mistral", False, 7, {"sliding_window": WINDOW}),
     # Products of experts need widths that eight divides.
+    "mixtral_untied": Case(
+        "Mixtral", False, 11,
+        {"num_local_experts": 8, "num_experts_per_tok": 2,
+         "sliding_window": WINDOW}),
     "qwen3_moe_dense_between": Case(
         "Qwen3Moe", False, 1008,
         {"num_experts": 8, "num_experts_per_tok": 2,
@@ -140,7 +144,7 @@ def route_as(model, picks):
         logits, scores, _ = output
         indices = mine.flatten(0, 1).long()
         chosen = logits.softmax(-1, dtype=torch.float).gather(1, indices)
-        if router.norm_topk_prob:
+        if getattr(router, "norm_topk_prob", True):  # Mixtral always
             chosen = chosen / chosen.sum(-1, keepdim=True)
         return logits, chosen.to(scores.dtype), indices
 
@@ -361,6 +365,13 @@ def schedules():
     return result
 
 
+def as_stored(case, name):
+    """A name in memory, as the model's files have it."""
+    if case.family == "Mixtral":
+        return name.replace(".mlp.", ".block_sparse_moe.")
+    return name
+
+
 def check_margins(margins):
     if min(margins, default=1) < LEAST_PICK_MARGIN:
         raise ValueError("an expert is picked by a hair: other seed")
@@ -380,7 +391,8 @@ def write_case(case, folder):
     for file, tensors in (("goldens", goldens), ("packed", packed),
                           ("generated", drawn)):
         safetensors.torch.save_file(
-            {key: value.contiguous() for key, value in tensors.items()},
+            {as_stored(case, key): value.contiguous()
+             for key, value in tensors.items()},
             folder / f"{file}.safetensors")
     check_margins(margins)
 

@@ -48,9 +48,11 @@ ADAPTERS = {
                    torch.float32),
     "mistral_untied": ({"r": 3, "lora_alpha": 6,
                         "target_modules": "all-linear"}, torch.bfloat16),
+    "mixtral_untied": ({"r": 3, "lora_alpha": 5, "target_modules":
+                        ["k_proj", "v_proj", "o_proj"]}, torch.float16),
     "qwen2_untied": ({"r": 5, "lora_alpha": 7.5, "target_modules":
                       ["q_proj", "v_proj", "down_proj"]}, torch.float16),
-    # Of experts PEFT's all-linear adapts these, too.
+    # PEFT's all-linear would adapt the experts, too.
     "qwen3_moe_dense_between": (
         {"r": 4, "lora_alpha": 6, "target_modules":
          ["q_proj", "k_proj", "v_proj", "o_proj"]}, torch.bfloat16),
@@ -60,7 +62,7 @@ ADAPTERS = {
 
 
 # With another an expert would be picked by a hair.
-SEEDS = {"qwen3_moe_dense_between": 2}
+SEEDS = {"mixtral_untied": 3, "qwen3_moe_dense_between": 2}
 
 
 def save_adapter(name, folder):

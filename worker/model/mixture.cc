@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/model/family.h"
 #include "c10/core/GradMode.h"
 #include "torch/csrc/autograd/custom_function.h"
 #include "worker/model/on_stream.h"
@@ -109,7 +110,8 @@ class ExpertsFunction : public torch::autograd::Function<ExpertsFunction> {
       ProductInto(x.index_select(0, tokens), gate_up[expert].t(), both);
       const at::Tensor output =
           Product(SwiGlu(GateOf(both), UpOf(both)), down[expert].t());
-      AddRows(output * row_weights.slice(0, begin, end), tokens, sum);
+      const at::Tensor weighted = output * row_weights.slice(0, begin, end);
+      AddRows(weighted.to(x.scalar_type()), tokens, sum);
     });
     context->save_for_backward({x, weights, gate_up, down, kept});
     context->saved_data["order"] = c10::IValue::make_capsule(order);
@@ -252,7 +254,8 @@ at::Tensor Mixture(const LayerContext& context, const LayerTensors& weights,
   rows->keep = c10::GradMode::is_enabled();
   const at::Tensor shares =
       ShareFunction::apply(logits, rows->experts, mixture.renormalize);
-  return ExpertsFunction::apply(x, shares.to(x.scalar_type()),
+  const bool wide = FamilyOf(context.config.architecture).experts->wide_shares;
+  return ExpertsFunction::apply(x, wide ? shares : shares.to(x.scalar_type()),
                                 weights[ParamRole::kExpertsGateUp],
                                 weights[ParamRole::kExpertsDown], rows);
 }

@@ -73,6 +73,15 @@ ModelConfig TinyFamilyConfig(Architecture architecture, int64_t layers) {
       config.sliding_window = 5;
       config.sliding_layers = LayersFrom(0, layers);
       break;
+    case Architecture::kMixtral:
+      config.sliding_window = 5;
+      config.sliding_layers = LayersFrom(0, layers);
+      config.mixture = {.expert_count = 4,
+                        .experts_per_token = 2,
+                        .expert_size = 24,
+                        .renormalize = true,
+                        .layers = LayersFrom(0, layers)};
+      break;
     case Architecture::kQwen3Moe:
       config.mixture = {.expert_count = 5,
                         .experts_per_token = 2,
