@@ -253,7 +253,7 @@ int64_t DeviceReserveBytes(const TrainingSetup& setup) {
     // (base/model/working_memory.cc).
     const int64_t expert =
         std::max(12 * shape.inner_size + 2 * shape.hidden_size,
-                 4 * shape.inner_size + 6 * shape.hidden_size);
+                 4 * shape.inner_size + 8 * shape.hidden_size);
     inner =
         std::max(6 * shape.dense_inner_size, 4 * shape.hidden_size + expert);
   }

@@ -29,13 +29,13 @@ uint64_t PickBytes(const MicroBatch& micro_batch, const RoundBuffers& buffers) {
          buffers.options().experts_per_token * sizeof(ExpertPick);
 }
 
-// A forward slot's experts are picked once: whoever computes its layers again
-// goes by that.  A fused slot remembers its own, and an evaluation computes
-// nothing again.
+// A layer's experts are picked once in a round, by the slot that computes it
+// first: whoever computes it again, or replays that slot, goes by that.  An
+// evaluation computes nothing again.
 wire::PickUse PickUseOf(const RunSlotAction& action, const StepData& step,
                         const RoundBuffers& buffers) {
   const bool picks = buffers.options().expert_layers > 0 && step.train;
-  if (!picks || action.kind == SlotKind::kFused) return wire::PickUse::kNone;
+  if (!picks) return wire::PickUse::kNone;
   const auto& outputs = action.boundaries.outputs;
   const bool again = std::any_of(
       outputs.begin(), outputs.end(),

@@ -198,11 +198,11 @@ void UploadFeed::Pass::FeedInputs(SlotState& slot) {
     Upload& upload = slot.uploads[m].input;
     if (m == 0) Published(slot.command.gather_begun, slot.gather_begun);
     if (!MayUploadTurn(slot, m)) return;
-    if (!Published(given.input_ready, upload.published)) return;
     if (AwaitsPicks(slot, m)) {
       upload.published.awaited = true;
       return;
     }
+    if (!Published(given.input_ready, upload.published)) return;
     DeviceBuffer* input = nullptr;
     if (!TakeBuffer(slot, slot.inputs, &input)) {
       upload.refused = true;

@@ -34,6 +34,11 @@ void AddRows(const at::Tensor& rows, const at::Tensor& tokens,
   sum.index_copy_(0, tokens, sum.index_select(0, tokens).add_(rows));
 }
 
+// In the rows' dtype, also where weights are wider.
+at::Tensor Weighted(const at::Tensor& rows, const at::Tensor& weights) {
+  return (rows * weights).to(rows.scalar_type());
+}
+
 at::Tensor NoSum(const at::Tensor& like) {
   return at::zeros(like.sizes(), like.options().dtype(at::kFloat));
 }
@@ -109,9 +114,9 @@ class ExpertsFunction : public torch::autograd::Function<ExpertsFunction> {
                : at::empty({end - begin, gate_up.size(1)}, x.options());
       ProductInto(x.index_select(0, tokens), gate_up[expert].t(), both);
       const at::Tensor output =
-          Product(SwiGlu(GateOf(both), UpOf(both)), down[expert].t());
-      const at::Tensor weighted = output * row_weights.slice(0, begin, end);
-      AddRows(weighted.to(x.scalar_type()), tokens, sum);
+          Weighted(Product(SwiGlu(GateOf(both), UpOf(both)), down[expert].t()),
+                   row_weights.slice(0, begin, end));
+      AddRows(output, tokens, sum);
     });
     context->save_for_backward({x, weights, gate_up, down, kept});
     context->saved_data["order"] = c10::IValue::make_capsule(order);

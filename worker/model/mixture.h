@@ -2,8 +2,9 @@
 // Large Neural Networks", arXiv 1701.06538), with the arithmetic of
 // transformers' sparse blocks: a softmax over all experts in fp32, the k
 // likeliest of each token, their weights divided by their sum where the
-// configuration says so and rounded to the model's dtype; each expert is a
-// SwiGLU MLP, whose output is multiplied by the weight, in the dtype.
+// configuration says so and, but for some families, rounded to the model's
+// dtype; each expert is a SwiGLU MLP, whose output is multiplied by the weight
+// and rounded to the dtype.
 //
 // What transformers leaves open is settled, so that bits do not depend on the
 // device or on who computes a layer again.  Of experts with equal logits the
@@ -50,7 +51,7 @@ std::vector<ExpertPick> PickExperts(const at::Tensor& logits, int64_t count);
 
 // [n, hidden] of x [n, hidden].  REQUIRES: context.config.HasExperts of the
 // layer.  Experts without tokens have gradients of zero.  On a GPU it waits
-// once for how many tokens each expert has.
+// for the router's picks, where none are given.
 at::Tensor Mixture(const LayerContext& context, const LayerTensors& weights,
                    const at::Tensor& x);
 

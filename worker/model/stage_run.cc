@@ -186,6 +186,7 @@ absl::StatusOr<LayerTensors> TorchStageRun::BorrowWeights(
 }
 
 void TorchStageRun::RunForward(KeptLayer layer) {
+  last_experts_.reset();
   layer.experts = std::move(next_experts_);
   if (KeepsGraph()) {
     layer.input = current_.detach().requires_grad_(true);
@@ -364,6 +365,7 @@ absl::Status TorchStageRun::BackwardLayer(int64_t layer, GradientSink* sink) {
         "BackwardLayer before Head or BackwardFrom");
   }
   return Guard(absl::StrCat("backward of layer ", layer), [&] {
+    last_experts_.reset();
     KeptLayer kept = std::move(kept_.back());
     kept_.pop_back();
     RunBackward(std::move(kept), sink);

@@ -84,10 +84,10 @@ TEST_P(ModelRoundTest, SumsAreThoseOfTheSequentialLoop) {
                   });
 }
 
-// Forward [0, 1], [2, 2], head alone, backward [1, 3], [0, 0]: no layer with
-// experts is fused, and a backward slot straddles two forward ones.
-RoundShape WithoutFusedExperts() {
-  RoundShape shape = {{{0, 1}, {2, 3}}, {{4, 4}, {1, 3}, {0, 0}}, 4, 2};
+// A layer with experts is fused, and a backward slot straddles two forward
+// ones.
+RoundShape Straddling() {
+  RoundShape shape = {{{0, 0}, {1, 2}}, {{3, 4}, {0, 2}}, 4, 2};
   shape.experts = true;
   return shape;
 }
@@ -106,7 +106,7 @@ std::vector<std::unique_ptr<TestWorker>> Workers(SlotTestJob& job, int count) {
 // As after a death: another device's router would pick others.
 TEST(PicksTest, AReplayGoesByWhatTheAttemptBeforeItPicked) {
   SetComputeThreads(1);
-  const RoundShape shape = WithoutFusedExperts();
+  const RoundShape shape = Straddling();
   SlotTestJob job(ConfigOf(shape), shape, 11);
   auto workers = Workers(job, 2);
   job.RaiseVersions();
@@ -121,11 +121,11 @@ TEST(PicksTest, AReplayGoesByWhatTheAttemptBeforeItPicked) {
 // What lies there before the words are raised would be refused.
 TEST(PicksTest, ABackwardSlotWaitsForItsPicks) {
   SetComputeThreads(1);
-  const RoundShape shape = WithoutFusedExperts();
+  const RoundShape shape = Straddling();
   SlotTestJob job(ConfigOf(shape), shape, 11);
   auto workers = Workers(job, 2);
   job.RaiseVersions();
-  // After a round the backward slot of layers 1 to 3 has all its inputs.
+  // After a round its backward slot has all its inputs.
   const std::vector<wire::RunSlot> slots = job.MakeRound(1);
   job.RaiseInputs();
   ASSERT_EQ(RunSlots(workers, slots).size(), slots.size());

@@ -331,9 +331,9 @@ wire::RunSlot SlotTestJob::NewSlot(SlotKind kind, const Stage& stage,
   slot.total_groups = static_cast<uint32_t>(shape_.groups);
   slot.contribution_dtype = shape_.contribution_dtype;
   slot.loss_scale = loss_scale();
-  if (!picks_.empty() && kind != SlotKind::kFused) {
-    slot.pick_use = kind == SlotKind::kForward ? wire::PickUse::kWrite
-                                               : wire::PickUse::kRead;
+  if (!picks_.empty()) {
+    slot.pick_use = kind == SlotKind::kBackward ? wire::PickUse::kRead
+                                                : wire::PickUse::kWrite;
   }
   for (uint32_t layer = stage.first; layer <= stage.last; ++layer) {
     for (const wire::SlotUnit& unit : UnitsOf(layer)) {
