@@ -51,6 +51,11 @@ using LayerSet = std::bitset<static_cast<size_t>(kMaxModelLayers)>;
 
 // An expert's number, below kMaxExperts.
 using ExpertPick = int16_t;
+// What the picks of so many tokens take in so many layers with experts.
+constexpr uint64_t PickBytes(uint64_t layers, uint64_t tokens,
+                             uint64_t experts_per_token) {
+  return layers * tokens * experts_per_token * sizeof(ExpertPick);
+}
 
 // A mixture of experts (Shazeer et al., arXiv 1701.06538) in place of the MLP
 // of some decoder layers: a router picks experts_per_token of expert_count MLPs

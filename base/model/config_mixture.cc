@@ -64,24 +64,30 @@ absl::StatusOr<LayerSet> ReadSparseLayers(const JsonFields& fields,
 
 }  // namespace
 
+absl::Status ReadExperts(const JsonFields& fields, const ExpertFamily& family,
+                         MixtureConfig* mixture) {
+  ASSIGN_OR_RETURN(mixture->expert_count, ReadExpertCount(fields, family));
+  ASSIGN_OR_RETURN(mixture->experts_per_token,
+                   fields.Size("num_experts_per_tok", kMaxExperts));
+  if (mixture->experts_per_token > mixture->expert_count) {
+    return fields.Invalid("num_experts_per_tok",
+                          absl::StrCat(mixture->experts_per_token, " of ",
+                                       mixture->expert_count, " experts"));
+  }
+  ASSIGN_OR_RETURN(
+      mixture->expert_size,
+      fields.Size(family.size_field,
+                  std::min(kMaxIntermediateSize,
+                           kMaxExpertInnerSize / mixture->expert_count)));
+  return absl::OkStatus();
+}
+
 absl::Status ReadMixture(const JsonFields& fields, const ModelFamily& family,
                          ModelConfig* config) {
   if (family.experts == nullptr) return absl::OkStatus();
   const ExpertFamily& experts = *family.experts;
   MixtureConfig& mixture = config->mixture;
-  ASSIGN_OR_RETURN(mixture.expert_count, ReadExpertCount(fields, experts));
-  ASSIGN_OR_RETURN(mixture.experts_per_token,
-                   fields.Size("num_experts_per_tok", kMaxExperts));
-  if (mixture.experts_per_token > mixture.expert_count) {
-    return fields.Invalid("num_experts_per_tok",
-                          absl::StrCat(mixture.experts_per_token, " of ",
-                                       mixture.expert_count, " experts"));
-  }
-  ASSIGN_OR_RETURN(
-      mixture.expert_size,
-      fields.Size(experts.size_field,
-                  std::min(kMaxIntermediateSize,
-                           kMaxExpertInnerSize / mixture.expert_count)));
+  RETURN_IF_ERROR(ReadExperts(fields, experts, &mixture));
   ASSIGN_OR_RETURN(mixture.auxiliary_loss,
                    fields.BoolOr("output_router_logits", false));
   RETURN_IF_ERROR(CheckNoNoise(fields));

@@ -29,17 +29,17 @@ enum class SlidingLayers {
 struct ExpertFamily {
   const char* router;   // "mlp.gate"
   const char* experts;  // "mlp.experts"
-  const char* gate;     // "gate_proj"
-  const char* up;
-  const char* down;
+  const char* gate = "gate_proj";
+  const char* up = "up_proj";
+  const char* down = "down_proj";
   const char* count_field;  // config.json: the number of experts
   const char* size_field;   // config.json: an expert's inner width
   // config.json may say which layers are dense, and whether the picked experts'
   // probabilities are divided by their sum.  Else none are, and they always
   // are.
-  bool has_choices;
+  bool has_choices = false;
   // What an expert's output is multiplied with is not rounded to the dtype.
-  bool wide_shares;
+  bool wide_shares = false;
 };
 
 struct ModelFamily {
@@ -47,22 +47,23 @@ struct ModelFamily {
   const char* class_name;  // config.json: architectures
   const char* model_type;  // config.json: model_type
 
-  // Defaults where config.json is silent, as in transformers.
-  int64_t default_kv_head_count;  // 0: num_attention_heads
-  int64_t default_head_dim;       // 0: hidden_size / num_attention_heads
-  int64_t default_max_position_tokens;
-  double default_rope_theta;
-  double default_rms_norm_eps;
-  double default_initializer_range;
-  bool default_tie_word_embeddings;
+  // Where config.json is silent, as in transformers.  What stands here is what
+  // most families have.
+  int64_t default_kv_head_count = 0;  // 0: num_attention_heads
+  int64_t default_head_dim = 0;       // 0: hidden_size / num_attention_heads
+  int64_t default_max_position_tokens = 32768;
+  double default_rope_theta = 10000.0;
+  double default_rms_norm_eps = 1e-6;
+  double default_initializer_range = 0.02;
+  bool default_tie_word_embeddings = false;
 
-  bool query_key_norm;        // an RMS norm per query and key head
-  bool query_key_value_bias;  // always
-  bool has_attention_bias;    // of q, k, v and o where config.json says so
-  bool has_mlp_bias;          // of all three where config.json says so
-  SlidingLayers sliding_layers;
-
-  const ExpertFamily* experts;  // null: layers have none
+  bool query_key_norm = false;        // an RMS norm per query and key head
+  bool query_key_value_bias = false;  // always
+  bool has_attention_bias =
+      false;                  // of q, k, v and o where config.json says so
+  bool has_mlp_bias = false;  // of all three where config.json says so
+  SlidingLayers sliding_layers = SlidingLayers::kNone;
+  const ExpertFamily* experts = nullptr;  // null: layers have none
 };
 
 // By class name or by model_type; null where no family has that name.

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/limits.h"
 #include "base/model/config_attention.h"
+#include "base/model/config_mixture.h"
 #include "base/model/family.h"
 #include "base/model/json.h"
 #include "base/model/parameters.h"
@@ -23,11 +24,17 @@ struct PlannedFamily {
   const char* class_name;
   const char* model_type;
   int64_t default_head_dim;
+  ExpertFamily experts;
 };
 // Biases of attention, router and experts, and a sink a query head.
-constexpr PlannedFamily kPlanned[] = {{.class_name = "GptOssForCausalLM",
-                                       .model_type = "gpt_oss",
-                                       .default_head_dim = 64}};
+constexpr PlannedFamily kPlanned[] = {
+    {.class_name = "GptOssForCausalLM",
+     .model_type = "gpt_oss",
+     .default_head_dim = 64,
+     .experts = {.router = "mlp.router",
+                 .experts = "mlp.experts",
+                 .count_field = "num_local_experts",
+                 .size_field = "intermediate_size"}}};
 
 // Null: none such; then the parser of trainable families speaks.
 const PlannedFamily* FindPlanned(const OrderedJson& root) {
@@ -80,27 +87,6 @@ absl::Status ReadSizes(const JsonFields& fields, const PlannedFamily& family,
   return absl::OkStatus();
 }
 
-absl::Status ReadExperts(const JsonFields& fields, ModelShape* shape) {
-  // Either name may stand in either family's file.
-  const char* const count =
-      fields.Has("num_local_experts") ? "num_local_experts" : "num_experts";
-  shape->has_experts = true;
-  ASSIGN_OR_RETURN(shape->expert_count, fields.Size(count, kMaxExperts));
-  ASSIGN_OR_RETURN(shape->experts_per_token,
-                   fields.Size("num_experts_per_tok", kMaxExperts));
-  if (shape->experts_per_token > shape->expert_count) {
-    return fields.Invalid(
-        "num_experts_per_tok",
-        absl::StrCat(shape->experts_per_token, " is more than ", count,
-                     ", which is ", shape->expert_count));
-  }
-  const char* const inner = fields.Has("moe_intermediate_size")
-                                ? "moe_intermediate_size"
-                                : "intermediate_size";
-  ASSIGN_OR_RETURN(shape->inner_size, fields.Size(inner, kMaxIntermediateSize));
-  return absl::OkStatus();
-}
-
 absl::Status ReadWindow(const JsonFields& fields, ModelShape* shape) {
   if (!fields.Has("sliding_window")) return absl::OkStatus();
   ASSIGN_OR_RETURN(shape->sliding_window,
@@ -138,7 +124,12 @@ absl::StatusOr<ModelShape> ReadPlanned(const JsonFields& fields,
   shape.model_type = family.model_type;
   RETURN_IF_ERROR(CheckType(fields, family));
   RETURN_IF_ERROR(ReadSizes(fields, family, &shape));
-  RETURN_IF_ERROR(ReadExperts(fields, &shape));
+  MixtureConfig mixture;
+  RETURN_IF_ERROR(ReadExperts(fields, family.experts, &mixture));
+  shape.has_experts = true;
+  shape.expert_count = mixture.expert_count;
+  shape.experts_per_token = mixture.experts_per_token;
+  shape.inner_size = mixture.expert_size;
   RETURN_IF_ERROR(ReadWindow(fields, &shape));
   CountParameters(&shape);
   return shape;

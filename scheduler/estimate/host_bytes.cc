@@ -18,15 +18,15 @@ int64_t BoundaryBytes(const TrainingSetup& setup) {
 
 namespace {
 
-// What the experts of a micro-batch's tokens take, of two rounds.
-int64_t PickBytes(const TrainingSetup& setup) {
+// Bytes of a micro-batch's picks, in two rounds.
+int64_t PicksOf(const TrainingSetup& setup) {
   constexpr int64_t kRounds = 2;
   const ModelShape& shape = setup.shape;
   if (!shape.mixture()) return 0;
-  const int64_t layers =
-      shape.layer_count - static_cast<int64_t>(shape.dense_layers.count());
-  return kRounds * layers * setup.micro_batch_tokens() *
-         shape.experts_per_token * static_cast<int64_t>(sizeof(ExpertPick));
+  const auto dense = static_cast<int64_t>(shape.dense_layers.count());
+  return kRounds * static_cast<int64_t>(PickBytes(shape.layer_count - dense,
+                                                  setup.micro_batch_tokens(),
+                                                  shape.experts_per_token));
 }
 
 }  // namespace
@@ -77,7 +77,7 @@ HostMemory HostBytesOf(const TrainingSetup& setup, int64_t tensors,
         kSumBytes * (trained - (full ? setup.shape.embedding_parameters() : 0));
   }
   bytes.boundaries =
-      round_micro_batches * (tensors * BoundaryBytes(setup) + PickBytes(setup));
+      round_micro_batches * (tensors * BoundaryBytes(setup) + PicksOf(setup));
   return bytes;
 }
 

@@ -83,27 +83,27 @@ struct ModelCosts {
   bool alike() const { return blocks.empty(); }
   int64_t ForwardNs(int layer) const {
     if (layer == layers) return head_forward_ns;
-    return alike() ? forward_ns : blocks[layer].forward_ns;
+    return Of(layer, forward_ns, &BlockCosts::forward_ns);
   }
   int64_t RecomputeNs(int layer) const {
     return layer == layers ? 0 : ForwardNs(layer);
   }
   int64_t BackwardNs(int layer) const {
     if (layer == layers) return head_backward_ns;
-    return alike() ? backward_ns : blocks[layer].backward_ns;
+    return Of(layer, backward_ns, &BlockCosts::backward_ns);
   }
   int64_t WeightBytes(int layer) const {
     if (layer == layers) return head_bytes;
-    return alike() ? layer_bytes : blocks[layer].bytes;
+    return Of(layer, layer_bytes, &BlockCosts::bytes);
   }
   int64_t GradientBytes(int layer) const {
     if (layer == layers) return head_gradient_bytes;
-    return alike() ? layer_gradient_bytes : blocks[layer].gradient_bytes;
+    return Of(layer, layer_gradient_bytes, &BlockCosts::gradient_bytes);
   }
   // What a token goes through in a block: inner widths.
   int64_t ActiveInner(int layer) const {
-    return alike() ? inner * experts_per_token
-                   : blocks[layer].inner * blocks[layer].experts_per_token;
+    return Of(layer, inner, &BlockCosts::inner) *
+           Of(layer, experts_per_token, &BlockCosts::experts_per_token);
   }
   // What crosses a boundary between two layers, in one direction.
   int64_t BoundaryBytes() const { return hop_ns * kHopBytesPerNs; }
@@ -132,6 +132,11 @@ struct ModelCosts {
     return Sum(0, layers, [this](int layer) {
       return ForwardNs(layer) + RecomputeNs(layer) + BackwardNs(layer);
     });
+  }
+
+  // A block's own, or every block's.
+  int64_t Of(int layer, int64_t usual, int64_t BlockCosts::*own) const {
+    return alike() ? usual : blocks[layer].*own;
   }
 };
 

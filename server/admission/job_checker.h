@@ -49,10 +49,10 @@ class JobChecker {
   // The adapter that the spec names, checked against the model; none: none.
   absl::StatusOr<std::optional<AdapterDirectory>> CheckAdapter(
       const JobSpec& spec, const ModelConfig& model) const;
-  // The spec with what it leaves to the adapter that it goes on from.
-  // With target_modules as the model has them.
+  // The spec with target_modules as the model has them.
   absl::StatusOr<JobSpec> CompleteTargets(JobSpec spec,
                                           const ModelConfig& model) const;
+  // The spec with what it leaves to the adapter that it goes on from.
   absl::StatusOr<JobSpec> CompleteAdapter(
       JobSpec spec, const std::optional<AdapterDirectory>& adapter,
       const ModelConfig& model) const;

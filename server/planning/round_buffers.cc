@@ -49,9 +49,9 @@ RoundBuffers::Map RoundBuffers::MakeMap(const RoundBuffersOptions& options) {
                           options.row_tokens * sizeof(int32_t));
   map.picks_offset =
       map.tokens_offset + micro_batches * map.token_buffers * map.token_bytes;
-  map.pick_bytes = Align(static_cast<uint64_t>(options.expert_layers) *
-                         options.rows * options.row_tokens *
-                         options.experts_per_token * sizeof(ExpertPick));
+  map.pick_bytes =
+      Align(PickBytes(options.expert_layers, options.rows * options.row_tokens,
+                      options.experts_per_token));
   map.blocks_offset = map.picks_offset + micro_batches * map.pick_bytes;
   map.block_bytes = BlockBytes(options);
   map.total_bytes =

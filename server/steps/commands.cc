@@ -24,11 +24,6 @@ uint64_t IdBytes(const MicroBatch& micro_batch) {
   return Tokens(micro_batch) * sizeof(int32_t);
 }
 
-uint64_t PickBytes(const MicroBatch& micro_batch, const RoundBuffers& buffers) {
-  return Tokens(micro_batch) * buffers.options().expert_layers *
-         buffers.options().experts_per_token * sizeof(ExpertPick);
-}
-
 // A layer's experts are picked once in a round, by the slot that computes it
 // first: whoever computes it again, or replays that slot, goes by that.  An
 // evaluation computes nothing again.
@@ -153,7 +148,10 @@ void AddMicroBatch(const RunSlotAction& action, const StepData& step, int i,
     micro_batch.positions = {buffers.Positions(set, i), IdBytes(data)};
   }
   if (slot.pick_use != wire::PickUse::kNone) {
-    micro_batch.picks = {buffers.Picks(set, i), PickBytes(data, buffers)};
+    micro_batch.picks = {
+        buffers.Picks(set, i),
+        PickBytes(buffers.options().expert_layers, Tokens(data),
+                  buffers.options().experts_per_token)};
     micro_batch.picked = {buffers.PickWord(set, i), round.pass};
   }
   const size_t position = slot.micro_batches.size();

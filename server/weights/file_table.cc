@@ -240,27 +240,12 @@ void SetInit(const TrainingState& state, const ParameterSpec& spec,
   tensor.init = init;
 }
 
-// Calls `visit(unit, spec)` for every parameter that trains, in order.
+// Calls `visit(unit, spec)` for every unit that trains, in order.
 void ForTrained(const TrainingState& state,
-                const std::function<void(int, const ParameterSpec&)>& visit) {
+                const std::function<void(int, const UnitSpec&)>& visit) {
   for (size_t i = 0; i < state.units().size(); ++i) {
     const int unit = static_cast<int>(i);
-    if (!state.trainable(unit)) continue;
-    for (const ParameterSpec& spec : state.units()[i].parameters) {
-      visit(unit, spec);
-    }
-  }
-}
-
-// The same, of the tensors that these are stored as.
-void ForStored(const TrainingState& state,
-               const std::function<void(int, const StoredTensor&)>& visit) {
-  for (size_t i = 0; i < state.units().size(); ++i) {
-    const int unit = static_cast<int>(i);
-    if (!state.trainable(unit)) continue;
-    for (const StoredTensor& tensor : StoredTensors(state.units()[i])) {
-      visit(unit, tensor);
-    }
+    if (state.trainable(unit)) visit(unit, state.units()[i]);
   }
 }
 
@@ -313,16 +298,18 @@ std::vector<FilePart> LoadParts(
 std::vector<FilePart> InitParts(const TrainingState& state) {
   FilePart part;
   uint64_t stream = 0;
-  ForTrained(state, [&](int unit, const ParameterSpec& spec) {
-    wire::FileTensor tensor = Incoming(TargetOf(state, unit), spec);
-    SetInit(state, spec, tensor);
-    tensor.init_stream = stream++;
-    part.tensors.push_back(tensor);
-    if (!state.options().stale) return;
-    const wire::FileTensor second = Incoming(SecondTargetOf(state, unit), spec);
-    tensor.first_offset = second.first_offset;
-    tensor.second_offset = 0;
-    part.tensors.push_back(tensor);
+  ForTrained(state, [&](int unit, const UnitSpec& of_unit) {
+    for (const ParameterSpec& spec : of_unit.parameters) {
+      wire::FileTensor tensor = Incoming(TargetOf(state, unit), spec);
+      SetInit(state, spec, tensor);
+      tensor.init_stream = stream++;
+      part.tensors.push_back(tensor);
+      if (!state.options().stale) continue;
+      tensor.first_offset =
+          Incoming(SecondTargetOf(state, unit), spec).first_offset;
+      tensor.second_offset = 0;
+      part.tensors.push_back(tensor);
+    }
   });
   return {part};
 }
@@ -331,9 +318,11 @@ absl::StatusOr<WeightFiles> TrainedFiles(const TrainingState& state,
                                          int64_t update,
                                          const std::string& directory) {
   std::vector<Outgoing> tensors;
-  ForStored(state, [&](int unit, const StoredTensor& spec) {
-    tensors.push_back(MakeOutgoing(spec, "", state.Weights(unit, update).offset,
-                                   state.dtype(unit)));
+  ForTrained(state, [&](int unit, const UnitSpec& spec) {
+    for (const StoredTensor& stored : StoredTensors(spec)) {
+      tensors.push_back(MakeOutgoing(
+          stored, "", state.Weights(unit, update).offset, state.dtype(unit)));
+    }
   });
   const bool adapters = state.options().adapter.present();
   return MakeFiles(
@@ -346,19 +335,21 @@ absl::StatusOr<WeightFiles> OptimizerFiles(const TrainingState& state,
                                            int64_t update,
                                            const std::string& directory) {
   std::vector<Outgoing> tensors;
-  ForStored(state, [&](int unit, const StoredTensor& spec) {
+  ForTrained(state, [&](int unit, const UnitSpec& spec) {
     const wire::UnitLayout& layout = state.layout(unit);
     const std::pair<const char*, uint64_t> kinds[] = {
         {".master", layout.master_offset},
         {".exp_avg", layout.exp_avg_offset},
         {".exp_avg_sq", layout.exp_avg_sq_offset}};
-    for (const auto& [suffix, base] : kinds) {
-      tensors.push_back(MakeOutgoing(spec, suffix, base, DType::kF32));
+    for (const StoredTensor& stored : StoredTensors(spec)) {
+      for (const auto& [suffix, base] : kinds) {
+        tensors.push_back(MakeOutgoing(stored, suffix, base, DType::kF32));
+      }
+      if (!state.options().stale) continue;
+      tensors.push_back(MakeOutgoing(stored, kPreviousSuffix,
+                                     state.Weights(unit, update - 1).offset,
+                                     state.dtype(unit)));
     }
-    if (!state.options().stale) return;
-    tensors.push_back(MakeOutgoing(spec, kPreviousSuffix,
-                                   state.Weights(unit, update - 1).offset,
-                                   state.dtype(unit)));
   });
   return MakeFiles(directory, "optimizer", kMaxShardBytes, std::move(tensors));
 }

@@ -152,12 +152,11 @@ absl::Status Planner::CheckPicks(const wire::SlotMicroBatch& given,
                                  const std::string& name) const {
   const uint64_t layers = plan_.expert_layer_count;
   if (layers == 0) return absl::OkStatus();
-  const auto each =
-      static_cast<uint64_t>(tables_.config.mixture.experts_per_token);
-  RETURN_IF_ERROR(CheckBuffer(
-      given.picks,
-      layers * given.rows * given.row_tokens * each * sizeof(ExpertPick),
-      name + ".picks"));
+  RETURN_IF_ERROR(
+      CheckBuffer(given.picks,
+                  PickBytes(layers, uint64_t{given.rows} * given.row_tokens,
+                            tables_.config.mixture.experts_per_token),
+                  name + ".picks"));
   if (given.picked.offset == 0) return Bad(name, ".picked has no word");
   // They stand side by side: those between the first and the last are right.
   for (const uint64_t layer : {uint64_t{0}, layers - 1}) {

@@ -91,7 +91,7 @@ at::Tensor Product(const at::Tensor& a, const at::Tensor& b,
 
 void ProductInto(const at::Tensor& a, const at::Tensor& b, at::Tensor to) {
   if (Widens(a)) {
-    to.copy_(a.to(at::kFloat).mm(b.to(at::kFloat)));
+    to.copy_(Product(a, b));
   } else {
     at::mm_out(to, a, b);
   }

@@ -92,56 +92,55 @@ RoundShape Straddling() {
   return shape;
 }
 
-std::vector<std::unique_ptr<TestWorker>> Workers(SlotTestJob& job, int count) {
-  TestWorkerOptions options;
-  options.runner.prepare_compute_thread = [] { SetComputeThreads(1); };
-  options.runner.make_run = &StageRun::Create;
-  std::vector<std::unique_ptr<TestWorker>> workers;
-  for (int i = 0; i < count; ++i) {
-    workers.push_back(std::make_unique<TestWorker>(job, i, options));
+class PicksTest : public testing::Test {
+ protected:
+  PicksTest() : job_(ConfigOf(Straddling()), Straddling(), 11) {
+    SetComputeThreads(1);
+    TestWorkerOptions options;
+    options.runner.prepare_compute_thread = [] { SetComputeThreads(1); };
+    options.runner.make_run = &StageRun::Create;
+    for (int i = 0; i < 2; ++i) {
+      workers_.push_back(std::make_unique<TestWorker>(job_, i, options));
+    }
+    job_.RaiseVersions();
+    slots_ = job_.MakeRound(1);
   }
-  return workers;
-}
+
+  void RunRound() {
+    job_.RaiseInputs();
+    ASSERT_EQ(RunSlots(workers_, slots_).size(), slots_.size());
+  }
+
+  SlotTestJob job_;
+  std::vector<std::unique_ptr<TestWorker>> workers_;
+  std::vector<wire::RunSlot> slots_;
+};
 
 // As after a death: another device's router would pick others.
-TEST(PicksTest, AReplayGoesByWhatTheAttemptBeforeItPicked) {
-  SetComputeThreads(1);
-  const RoundShape shape = Straddling();
-  SlotTestJob job(ConfigOf(shape), shape, 11);
-  auto workers = Workers(job, 2);
-  job.RaiseVersions();
-  const std::vector<wire::RunSlot> slots = job.MakeRound(1);
-  job.FillPicks(1);
-  job.RaisePicks(1);
-  job.RaiseInputs();
-  ASSERT_EQ(RunSlots(workers, slots).size(), slots.size());
-  CompareWithSequential(job, slots, Picks::kGiven);
+TEST_F(PicksTest, AReplayGoesByWhatTheAttemptBeforeItPicked) {
+  job_.FillPicks(1);
+  job_.RaisePicks(1);
+  RunRound();
+  CompareWithSequential(job_, slots_, Picks::kGiven);
 }
 
 // What lies there before the words are raised would be refused.
-TEST(PicksTest, ABackwardSlotWaitsForItsPicks) {
-  SetComputeThreads(1);
-  const RoundShape shape = Straddling();
-  SlotTestJob job(ConfigOf(shape), shape, 11);
-  auto workers = Workers(job, 2);
-  job.RaiseVersions();
-  // After a round its backward slot has all its inputs.
-  const std::vector<wire::RunSlot> slots = job.MakeRound(1);
-  job.RaiseInputs();
-  ASSERT_EQ(RunSlots(workers, slots).size(), slots.size());
-  wire::RunSlot slot = slots[3];
+TEST_F(PicksTest, ABackwardSlotWaitsForItsPicks) {
+  RunRound();  // its backward slot has all its inputs then
+  wire::RunSlot slot = slots_.back();
   ASSERT_EQ(slot.pick_use, wire::PickUse::kRead);
   slot.slot = 77;
   slot.outputs.clear();
   for (wire::SlotMicroBatch& micro_batch : slot.micro_batches) {
     micro_batch.picked.value = 2;
   }
-  job.FillPicks(-101);  // no experts at all
-  const uint64_t attempt = workers[0]->Send(slot);
-  workers[0]->Send(wire::SetTurn{attempt, 5});  // it is looked at meanwhile
-  job.FillPicks(0);
-  job.RaisePicks(2);
-  EXPECT_TRUE(std::holds_alternative<wire::SlotDone>(workers[0]->End(attempt)));
+  job_.FillPicks(-101);  // no experts at all
+  const uint64_t attempt = workers_[0]->Send(slot);
+  workers_[0]->Send(wire::SetTurn{attempt, 5});  // it is looked at meanwhile
+  job_.FillPicks(0);
+  job_.RaisePicks(2);
+  EXPECT_TRUE(
+      std::holds_alternative<wire::SlotDone>(workers_[0]->End(attempt)));
 }
 
 INSTANTIATE_TEST_SUITE_P(Experts, ModelRoundTest,
