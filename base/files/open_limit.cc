@@ -1,5 +1,6 @@
 #include "base/files/open_limit.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 
 #include <atomic>
@@ -22,6 +23,8 @@ namespace {
 
 // Threads that wait for a call are kept; more end.
 constexpr int kKeptThreads = 4;
+// As lists of a process's threads show them.
+constexpr char kThreadName[] = "opener";
 
 std::atomic<OpenLimit*> process_limit{nullptr};
 
@@ -69,6 +72,7 @@ struct OpenLimit::Shared {
 };
 
 void OpenLimit::Shared::Work() {
+  pthread_setname_np(pthread_self(), kThreadName);
   MutexLock lock(mutex);
   while (true) {
     while (waiting.empty()) {

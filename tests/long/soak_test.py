@@ -75,8 +75,11 @@ JOB_FILES = re.compile(
 # under disturbance, 28.7 after another 34. What the last MiB is was not looked
 # into: 4 MiB bound it.
 COLD_TOLERANCE_BYTES, WARM_TOLERANCE_BYTES = 12 << 20, 4 << 20
-# gRPC's pool has one or two threads more after many calls.
-THREADS_TOLERANCE = 2
+# The daemon's threads have its name, but for those of pools that start threads
+# as they need them and keep them: four that open files, and of gRPC's two
+# executors up to two a core each.
+OWN_THREAD = "roundhoused"
+POOL_THREADS_TOLERANCE = 4 + 4 * os.cpu_count()
 
 if IN_NAMESPACE not in os.environ and subprocess.run(
         [*UNSHARE, "true"], check=False, capture_output=True).returncode == 0:
@@ -177,7 +180,14 @@ class Figures:
             self.descriptors[re.sub(r"\d+", "N", name)] += 1
         status = dict(re.findall(r"^(\w+):\s+(\d+)",
                                  (process / "status").read_text(), re.M))
-        self.threads = int(status["Threads"])
+        threads = collections.Counter()
+        for entry in (process / "task").iterdir():
+            try:
+                threads[(entry / "comm").read_text().strip()] += 1
+            except OSError:
+                continue  # ended meanwhile
+        self.own_threads = threads.pop(OWN_THREAD)
+        self.pool_threads = threads
         # Pages of files are the kernel's to take back.
         self.memory = (int(status["RssAnon"]) + int(status["RssShmem"])) << 10
         self.arena = sum(soak.metric("roundhouse_host_arena_bytes").values())
@@ -213,8 +223,13 @@ class Figures:
         more = self.descriptors - before.descriptors
         if more:
             found.append(f"descriptors: {dict(more)} more")
-        if self.threads > before.threads + THREADS_TOLERANCE:
-            found.append(f"{self.threads} threads, {before.threads} before")
+        if self.own_threads > before.own_threads:
+            found.append(f"{self.own_threads} threads of the daemon's own, "
+                         f"{before.own_threads} before")
+        if (self.pool_threads.total() >
+                before.pool_threads.total() + POOL_THREADS_TOLERANCE):
+            found.append(f"threads of pools: {dict(self.pool_threads)}, "
+                         f"{dict(before.pool_threads)} before")
         if self.memory > before.memory + tolerance_bytes:
             found.append(f"{self.memory} bytes of memory, {before.memory} "
                          "before")
@@ -228,7 +243,9 @@ class Figures:
 
     def __str__(self):
         return (f"{sum(self.descriptors.values())} descriptors, "
-                f"{self.threads} threads, {self.memory / (1 << 20):.1f} MiB, "
+                f"{self.own_threads} own threads, "
+                f"{self.pool_threads.total()} of pools, "
+                f"{self.memory / (1 << 20):.1f} MiB, "
                 f"{self.arena / (1 << 20):.1f} MiB of arena, "
                 f"{len(self.children)} children")
 
