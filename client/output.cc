@@ -78,6 +78,15 @@ std::string ValidationSetText(const v1::DatasetStats& dataset) {
                    CountText(dataset.validation_tokens(), "token"));
 }
 
+std::string ExpertText(const v1::FineTuningJob& job) {
+  if (!job.has_expert_load()) return "";
+  const v1::ExpertLoad& load = job.expert_load();
+  return absl::StrFormat(
+      "the busiest has %.1f times the mean (layer %d); lowest entropy %.2f; %d "
+      "without a token",
+      load.max_over_mean(), load.layer(), load.entropy(), load.unhit_experts());
+}
+
 std::string EvalText(const v1::FineTuningJob& job) {
   Row parts;
   for (const v1::EvalPoint& point : job.eval_history()) {
@@ -210,6 +219,7 @@ std::string JobText(const v1::FineTuningJob& job) {
                            : ""},
       {"tokens/s:",
        job.tokens_per_second() > 0 ? FormatCount(job.tokens_per_second()) : ""},
+      {"experts:", ExpertText(job)},
       {"dataset:", job.has_dataset() ? DatasetText(job.dataset()) : ""},
       {"validation set:", ValidationSetText(job.dataset())},
       {"created:", TimeText(job.has_create_time(), job.create_time())},

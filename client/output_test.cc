@@ -147,6 +147,20 @@ TEST(OutputTest, OneIsSingular) {
       << JobText(job);
 }
 
+TEST(OutputTest, JobTextShowsHowTokensAreSpreadOverExperts) {
+  v1::FineTuningJob job = RunningJob();
+  EXPECT_EQ(JobText(job).find("experts:"), std::string::npos);
+  v1::ExpertLoad* const load = job.mutable_expert_load();
+  load->set_max_over_mean(3.25);
+  load->set_layer(17);
+  load->set_entropy(0.875);
+  load->set_unhit_experts(5);
+  EXPECT_NE(JobText(job).find("the busiest has 3.2 times the mean (layer 17); "
+                              "lowest entropy 0.88; 5 without a token\n"),
+            std::string::npos)
+      << JobText(job);
+}
+
 TEST(OutputTest, JobTextShowsEvaluationsAndDevices) {
   v1::FineTuningJob job = RunningJob();
   for (int step = 0; step < 6; ++step) {

@@ -29,6 +29,7 @@ enum class Architecture : uint32_t {
   kMistral = 4,
   kQwen3Moe = 5,
   kMixtral = 6,
+  kQwen2Moe = 7,
 };
 
 // How rotary frequencies are changed for contexts longer than the model was
@@ -51,10 +52,16 @@ using LayerSet = std::bitset<static_cast<size_t>(kMaxModelLayers)>;
 
 // An expert's number, below kMaxExperts.
 using ExpertPick = int16_t;
+// How many of a micro-batch's tokens go to an expert.
+using ExpertLoad = uint32_t;
 // What the picks of so many tokens take in so many layers with experts.
 constexpr uint64_t PickBytes(uint64_t layers, uint64_t tokens,
                              uint64_t experts_per_token) {
   return layers * tokens * experts_per_token * sizeof(ExpertPick);
+}
+// And the loads of their experts.
+constexpr uint64_t LoadBytes(uint64_t layers, uint64_t experts) {
+  return layers * experts * sizeof(ExpertLoad);
 }
 
 // A mixture of experts (Shazeer et al., arXiv 1701.06538) in place of the MLP
@@ -64,6 +71,9 @@ struct MixtureConfig {
   int64_t expert_count = 0;  // 0: the model has no experts, and the rest is 0
   int64_t experts_per_token = 0;  // 1 .. expert_count
   int64_t expert_size = 0;        // an expert's inner width
+  // An MLP that every token goes through beside its experts has this inner
+  // width; its output is multiplied by a gate's sigmoid.  0: there is none.
+  int64_t shared_size = 0;
   // The picked experts' probabilities are divided by their sum.
   bool renormalize = false;
   // config.json asks for transformers' auxiliary loss, which no job has.
@@ -108,6 +118,17 @@ struct ModelConfig {
   }
   bool HasExperts(int64_t layer) const {
     return mixture.layers[static_cast<size_t>(layer)];
+  }
+  // The inner widths of all that a token of `layer` goes through.
+  int64_t ActiveInner(int64_t layer) const {
+    const int64_t experts =
+        HasExperts(layer) ? mixture.experts_per_token * mixture.expert_size : 0;
+    return MlpSize(layer) + experts;
+  }
+  // The inner width of the MLP that every token of `layer` goes through; 0: it
+  // has experts only.
+  int64_t MlpSize(int64_t layer) const {
+    return HasExperts(layer) ? mixture.shared_size : intermediate_size;
   }
   bool operator==(const ModelConfig&) const = default;
 };

@@ -136,18 +136,26 @@ absl::StatusOr<int64_t> ReadWindow(const JsonFields& fields,
   return fields.SizeOr(kField, kMaxPositionTokens, kDefaultWindowTokens);
 }
 
+LayerSet EvenLayers() {
+  LayerSet layers;
+  for (size_t layer = 0; layer < layers.size(); layer += 2) layers.set(layer);
+  return layers;
+}
+
 // REQUIRES: there is a window.
 absl::StatusOr<LayerSet> SlidingLayersOf(
     const JsonFields& fields, const ModelFamily& family,
     const std::optional<LayerSet>& by_types, int64_t layer_count) {
-  if (family.sliding_layers == SlidingLayers::kUpper) {
+  const LayerSet all = LayersFrom(0, layer_count);
+  const bool even = family.sliding_layers == SlidingLayers::kEvenBelow;
+  if (even || family.sliding_layers == SlidingLayers::kUpper) {
     if (by_types.has_value()) return *by_types;
-    ASSIGN_OR_RETURN(const int64_t first,
+    ASSIGN_OR_RETURN(const int64_t limit,
                      fields.CountOr("max_window_layers", kMaxModelLayers,
                                     kDefaultMaxWindowLayers));
-    return LayersFrom(first, layer_count);
+    const LayerSet upper = LayersFrom(limit, layer_count);
+    return even ? EvenLayers() & all & ~upper : upper;
   }
-  const LayerSet all = LayersFrom(0, layer_count);
   if (by_types.value_or(all) == all) return all;
   return fields.Unsupported(
       "layer_types",
@@ -209,6 +217,10 @@ absl::Status ReadBiases(const JsonFields& fields, const ModelFamily& family,
       const bool attention,
       ReadFlag(fields, family, "attention_bias", family.has_attention_bias));
   config->query_key_value_bias = attention || family.query_key_value_bias;
+  if (family.query_key_value_bias_field != nullptr) {
+    ASSIGN_OR_RETURN(config->query_key_value_bias,
+                     fields.BoolOr(family.query_key_value_bias_field, true));
+  }
   config->output_bias = attention;
   ASSIGN_OR_RETURN(config->mlp_bias,
                    ReadFlag(fields, family, "mlp_bias", family.has_mlp_bias));

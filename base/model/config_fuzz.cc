@@ -45,6 +45,8 @@ void CheckAttention(const ModelConfig& config) {
                                               : config.sliding_layers.any());
   ROUNDHOUSE_CHECK((config.sliding_layers >> last).none());
   ROUNDHOUSE_CHECK((config.mixture.layers >> last).none());
+  ROUNDHOUSE_CHECK(config.mixture.shared_size >= 0 &&
+                   config.mixture.shared_size <= kMaxIntermediateSize);
 }
 
 void CheckUnits(const ModelConfig& config) {

@@ -91,6 +91,10 @@ absl::Status ReadMixture(const JsonFields& fields, const ModelFamily& family,
   ASSIGN_OR_RETURN(mixture.auxiliary_loss,
                    fields.BoolOr("output_router_logits", false));
   RETURN_IF_ERROR(CheckNoNoise(fields));
+  if (experts.shared != nullptr) {
+    ASSIGN_OR_RETURN(mixture.shared_size, fields.Size(experts.shared_size_field,
+                                                      kMaxIntermediateSize));
+  }
   mixture.renormalize = !experts.has_choices;
   mixture.layers = LayersFrom(0, config->layer_count);
   if (!experts.has_choices) return absl::OkStatus();

@@ -15,8 +15,9 @@ absl::Status ReadExperts(const JsonFields& fields, const ExpertFamily& family,
                          MixtureConfig* mixture);
 
 // config->mixture, from num_experts or num_local_experts (transformers 5 writes
-// the latter), num_experts_per_tok, moe_intermediate_size, norm_topk_prob,
-// decoder_sparse_step, mlp_only_layers and output_router_logits.  Nothing of a
+// the latter), num_experts_per_tok, moe_intermediate_size,
+// shared_expert_intermediate_size, norm_topk_prob, decoder_sparse_step,
+// mlp_only_layers and output_router_logits.  Nothing of a
 // family without experts.  REQUIRES: config->layer_count is set.
 absl::Status ReadMixture(const JsonFields& fields, const ModelFamily& family,
                          ModelConfig* config);

@@ -5,6 +5,7 @@
 #include "absl/strings/str_replace.h"
 #include "base/model/config.h"
 #include "base/model/parameters.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace roundhouse {
@@ -138,6 +139,65 @@ TEST(ConfigMixtureTest, Mixtral) {
       Parse(with("\"sliding_window\": null", "\"router_jitter_noise\": 0.1"))
           .status();
   EXPECT_EQ(noise.code(), absl::StatusCode::kUnimplemented) << noise;
+}
+
+// Qwen2-57B-A14B's file; 57.4 billion parameters are published.
+constexpr char kQwen2[] = R"({
+  "architectures": ["Qwen2MoeForCausalLM"], "model_type": "qwen2_moe",
+  "hidden_size": 3584, "intermediate_size": 18944, "num_hidden_layers": 28,
+  "num_attention_heads": 28, "num_key_value_heads": 4, "vocab_size": 151936,
+  "num_experts": 64, "num_experts_per_tok": 8, "moe_intermediate_size": 2560,
+  "shared_expert_intermediate_size": 20480, "norm_topk_prob": false,
+  "decoder_sparse_step": 1, "max_position_embeddings": 131072,
+  "max_window_layers": 28, "sliding_window": 131072,
+  "use_sliding_window": false, "output_router_logits": false,
+  "rms_norm_eps": 1e-06, "rope_theta": 1000000.0,
+  "tie_word_embeddings": false})";
+
+std::string Qwen2With(const char* from, const char* to) {
+  return absl::StrReplaceAll(kQwen2, {{from, to}});
+}
+
+TEST(ConfigMixtureTest, Qwen2AndItsSharedExpert) {
+  const ModelConfig config = Good(kQwen2);
+  EXPECT_EQ(config.mixture.shared_size, 20480);
+  EXPECT_EQ(config.MlpSize(3), 20480);
+  EXPECT_TRUE(config.query_key_value_bias);
+  EXPECT_FALSE(config.output_bias);
+  EXPECT_TRUE(config.sliding_layers.none());
+  EXPECT_NEAR(1e-9 * static_cast<double>(ParameterCount(config)), 57.41, 0.01);
+  std::vector<std::string> names;
+  const std::vector<StoredTensor> stored = StoredTensors(ModelUnit(config, 1));
+  for (size_t i = stored.size() - 4; i < stored.size(); ++i) {
+    names.push_back(stored[i].name);
+  }
+  EXPECT_THAT(names, testing::ElementsAre(
+                         "model.layers.0.mlp.shared_expert.gate_proj.weight",
+                         "model.layers.0.mlp.shared_expert.up_proj.weight",
+                         "model.layers.0.mlp.shared_expert.down_proj.weight",
+                         "model.layers.0.mlp.shared_expert_gate.weight"));
+  EXPECT_EQ(stored.back().shape, (std::vector<int64_t>{1, 3584}));
+}
+
+TEST(ConfigMixtureTest, WhatQwen2MaySay) {
+  EXPECT_FALSE(
+      Good(Qwen2With(R"("decoder_sparse_step": 1)", R"("qkv_bias": false)"))
+          .query_key_value_bias);
+  const ModelConfig dense = Good(
+      Qwen2With(R"("decoder_sparse_step": 1)", R"("mlp_only_layers": [2])"));
+  EXPECT_EQ(dense.MlpSize(2), 18944);
+  EXPECT_EQ(ModelUnit(dense, 3).parameters.back().name,
+            "model.layers.2.mlp.down_proj.weight");
+  const ModelConfig windowed = Good(absl::StrReplaceAll(
+      kQwen2,
+      {{R"("use_sliding_window": false)", R"("use_sliding_window": true)"},
+       {R"("max_window_layers": 28)", R"("max_window_layers": 5)"}}));
+  EXPECT_EQ(windowed.sliding_layers.to_string().substr(kMaxModelLayers - 6),
+            "010101");
+  EXPECT_EQ(windowed.sliding_layers.count(), 3);
+  EXPECT_EQ(windowed.sliding_window, 131072);
+  ExpectInvalid(Qwen2With(R"("shared_expert_intermediate_size": 20480,)", ""),
+                "shared_expert_intermediate_size: missing");
 }
 
 TEST(ConfigMixtureTest, AFamilyWithoutExpertsHasNone) {

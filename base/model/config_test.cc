@@ -137,11 +137,12 @@ TEST(ConfigTest, RefusesOtherArchitecturesByName) {
        {"GptOssForCausalLM", "Qwen3ForSequenceClassification"}) {
     const std::string json = With("Qwen3ForCausalLM", name);
     ExpectUnsupported(json, "architectures", name);
-    ExpectUnsupported(json, "architectures",
-                      "supported architectures: LlamaForCausalLM, "
-                      "MistralForCausalLM, MixtralForCausalLM, "
-                      "Qwen2ForCausalLM, Qwen3ForCausalLM, "
-                      "Qwen3MoeForCausalLM");
+    ExpectUnsupported(
+        json, "architectures",
+        "supported architectures: LlamaForCausalLM, "
+        "MistralForCausalLM, MixtralForCausalLM, "
+        "Qwen2ForCausalLM, Qwen2MoeForCausalLM, Qwen3ForCausalLM, "
+        "Qwen3MoeForCausalLM");
   }
   ExpectUnsupported(R"({"model_type": "gpt_oss"})", "model_type", "gpt_oss");
   ExpectInvalid("{}", "architectures", "missing");

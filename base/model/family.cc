@@ -14,6 +14,15 @@ constexpr ExpertFamily kQwenExperts = {.router = "mlp.gate",
                                        .count_field = "num_experts",
                                        .size_field = "moe_intermediate_size",
                                        .has_choices = true};
+constexpr ExpertFamily kQwen2Experts = {
+    .router = "mlp.gate",
+    .experts = "mlp.experts",
+    .count_field = "num_experts",
+    .size_field = "moe_intermediate_size",
+    .shared = "mlp.shared_expert",
+    .shared_gate = "mlp.shared_expert_gate",
+    .shared_size_field = "shared_expert_intermediate_size",
+    .has_choices = true};
 constexpr ExpertFamily kMixtralExperts = {.router = "block_sparse_moe.gate",
                                           .experts = "block_sparse_moe.experts",
                                           .gate = "w1",
@@ -58,6 +67,16 @@ constexpr ModelFamily kFamilies[] = {
         .default_kv_head_count = 32,
         .query_key_value_bias = true,
         .sliding_layers = SlidingLayers::kUpper,
+    },
+    {
+        .architecture = Architecture::kQwen2Moe,
+        .class_name = "Qwen2MoeForCausalLM",
+        .model_type = "qwen2_moe",
+        .default_kv_head_count = 16,
+        .query_key_value_bias = true,
+        .query_key_value_bias_field = "qkv_bias",
+        .sliding_layers = SlidingLayers::kEvenBelow,
+        .experts = &kQwen2Experts,
     },
     {
         .architecture = Architecture::kQwen3,

@@ -20,6 +20,7 @@ enum class SlidingLayers {
   kNone,
   kAll,         // where config.json: sliding_window is a number
   kUpper,       // from config.json: max_window_layers on, if use_sliding_window
+  kEvenBelow,   // 0, 2, .. below max_window_layers, if use_sliding_window
   kAllIfUsed,   // all, if use_sliding_window
   kAllIfGiven,  // all, where config.json: sliding_window is there
 };
@@ -34,6 +35,11 @@ struct ExpertFamily {
   const char* down = "down_proj";
   const char* count_field;  // config.json: the number of experts
   const char* size_field;   // config.json: an expert's inner width
+  // The MLP that every token goes through, the gate of its output, and
+  // config.json's field of its inner width; null: there is none.
+  const char* shared = nullptr;
+  const char* shared_gate = nullptr;
+  const char* shared_size_field = nullptr;
   // config.json may say which layers are dense, and whether the picked experts'
   // probabilities are divided by their sum.  Else none are, and they always
   // are.
@@ -58,7 +64,9 @@ struct ModelFamily {
   bool default_tie_word_embeddings = false;
 
   bool query_key_norm = false;        // an RMS norm per query and key head
-  bool query_key_value_bias = false;  // always
+  bool query_key_value_bias = false;  // also where config.json is silent
+  // config.json may say that there are no such biases.
+  const char* query_key_value_bias_field = nullptr;
   bool has_attention_bias =
       false;                  // of q, k, v and o where config.json says so
   bool has_mlp_bias = false;  // of all three where config.json says so

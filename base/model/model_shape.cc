@@ -161,7 +161,7 @@ int64_t ModelShape::expert_matrix_elements() const {
 int64_t ModelShape::ActiveInner(int64_t layer) const {
   return dense_layers[static_cast<size_t>(layer)]
              ? dense_inner_size
-             : experts_per_token * inner_size;
+             : experts_per_token * inner_size + shared_inner_size;
 }
 
 int64_t ModelShape::ActiveMatrixElements(int64_t layer) const {
@@ -191,7 +191,10 @@ ModelShape ShapeOfConfig(const ModelConfig& config) {
     shape.inner_size = mixture.expert_size;
     shape.expert_count = mixture.expert_count;
     shape.experts_per_token = mixture.experts_per_token;
-    shape.router_parameters = mixture.expert_count * config.hidden_size;
+    shape.shared_inner_size = mixture.shared_size;
+    shape.router_parameters =
+        (mixture.expert_count + (mixture.shared_size > 0 ? 1 : 0)) *
+        config.hidden_size;
     shape.dense_layers = LayersFrom(0, config.layer_count) & ~mixture.layers;
     shape.dense_inner_size = config.intermediate_size;
   }

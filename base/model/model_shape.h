@@ -27,8 +27,9 @@ struct ModelShape {
   bool has_experts = false;
   int64_t expert_count = 1;
   int64_t experts_per_token = 1;
-  LayerSet dense_layers;         // of a mixture, that have an MLP instead
-  int64_t dense_inner_size = 0;  // of theirs
+  LayerSet dense_layers;          // of a mixture, that have an MLP instead
+  int64_t dense_inner_size = 0;   // of theirs
+  int64_t shared_inner_size = 0;  // of the MLP beside experts; 0: none
   int64_t vocab_size = 0;
   int64_t max_position_tokens = 0;
   int64_t sliding_window = 0;  // tokens, of sliding_layers
@@ -37,7 +38,8 @@ struct ModelShape {
 
   int64_t layer_parameters = 0;        // of one decoder layer, all its experts
   int64_t dense_layer_parameters = 0;  // of one of dense_layers
-  int64_t router_parameters = 0;       // of a router's matrix; 0: none
+  // A router's matrix, and the gate of the MLP beside experts; 0: none.
+  int64_t router_parameters = 0;
 
   bool mixture() const { return has_experts; }
   bool HasExperts(int64_t layer) const {

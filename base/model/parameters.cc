@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
 #include "base/log.h"
 #include "base/model/family.h"
 
@@ -37,10 +38,11 @@ struct MatrixShape {
   int64_t in;
 };
 
-MatrixShape LinearShape(const ModelConfig& config, ParamRole matrix) {
+MatrixShape LinearShape(const ModelConfig& config, int64_t layer,
+                        ParamRole matrix) {
   const int64_t hidden = config.hidden_size;
   const int64_t query = config.head_count * config.head_dim;
-  const int64_t inner = config.intermediate_size;
+  const int64_t inner = config.MlpSize(layer);
   switch (matrix) {
     case ParamRole::kQ:
       return {query, hidden};
@@ -101,6 +103,20 @@ void AddExpertTensors(const ParameterSpec& spec,
   }
 }
 
+// The matrix's module, as LinearName has it but for those of an MLP beside
+// experts: "mlp.shared_expert.up_proj".
+std::string LinearModule(const ModelConfig& config, int64_t layer,
+                         ParamRole matrix) {
+  const std::string usual = LinearName(matrix);
+  if (!config.HasExperts(layer) ||
+      LinearIndex(matrix) < LinearIndex(ParamRole::kGate)) {
+    return usual;
+  }
+  const char* const shared = FamilyOf(config.architecture).experts->shared;
+  ROUNDHOUSE_CHECK(shared != nullptr) << usual;
+  return shared + usual.substr(usual.find('.'));
+}
+
 std::string LayerPrefix(int64_t layer) {
   return absl::StrCat("model.layers.", layer, ".");
 }
@@ -116,13 +132,13 @@ UnitSpec DecoderUnit(const ModelConfig& config, int64_t layer) {
   const std::string prefix = LayerPrefix(layer);
   const int64_t hidden = config.hidden_size;
   UnitSpec unit;
-  const auto add = [&](const char* name, ParamRole role,
+  const auto add = [&](absl::string_view name, ParamRole role,
                        std::vector<int64_t> shape) {
     Add(&unit, absl::StrCat(prefix, name, ".weight"), role, std::move(shape));
   };
   const auto add_linear = [&](ParamRole role) {
-    const auto [out, in] = LinearShape(config, role);
-    const char* const name = LinearName(role);
+    const auto [out, in] = LinearShape(config, layer, role);
+    const std::string name = LinearModule(config, layer, role);
     add(name, role, {out, in});
     if (HasBias(config, role)) {
       Add(&unit, absl::StrCat(prefix, name, ".bias"), BiasOf(role), {out});
@@ -138,12 +154,14 @@ UnitSpec DecoderUnit(const ModelConfig& config, int64_t layer) {
     add("self_attn.k_norm", ParamRole::kKNorm, {config.head_dim});
   }
   add("post_attention_layernorm", ParamRole::kPostNorm, {hidden});
-  if (config.HasExperts(layer)) {
-    AddMixture(config, prefix, &unit);
-    return unit;
-  }
+  if (config.HasExperts(layer)) AddMixture(config, prefix, &unit);
+  if (config.MlpSize(layer) == 0) return unit;
   for (ParamRole role : {ParamRole::kGate, ParamRole::kUp, ParamRole::kDown}) {
     add_linear(role);
+  }
+  if (config.HasExperts(layer)) {
+    add(FamilyOf(config.architecture).experts->shared_gate,
+        ParamRole::kSharedGate, {1, hidden});
   }
   return unit;
 }
@@ -269,9 +287,10 @@ UnitSpec AdapterUnit(const ModelConfig& config, const AdapterConfig& adapter,
   UnitSpec unit;
   for (ParamRole matrix : kLinearRoles) {
     if (!adapter.Targets(matrix)) continue;
-    const auto [out, in] = LinearShape(config, matrix);
-    const std::string module = absl::StrCat(
-        "base_model.model.", LayerPrefix(layer), LinearName(matrix));
+    const auto [out, in] = LinearShape(config, layer, matrix);
+    const std::string module =
+        absl::StrCat("base_model.model.", LayerPrefix(layer),
+                     LinearModule(config, layer, matrix));
     Add(&unit, module + ".lora_A.weight", LoraAOf(matrix), {adapter.rank, in});
     Add(&unit, module + ".lora_B.weight", LoraBOf(matrix), {out, adapter.rank});
   }

@@ -68,14 +68,16 @@ enum class ParamRole : uint32_t {
   kGateLoraB = 32,
   kUpLoraB = 33,
   kDownLoraB = 34,
-  // A layer with E experts of inner width I has these instead of kGate to
-  // kDown.
+  // A layer with E experts of inner width I has these.
   kRouter = 35,  // [E, hidden]
   kExpertsGateUp =
       36,             // [E, 2 I, hidden], of each expert the gate's rows first
   kExpertsDown = 37,  // [E, hidden, I]
+  // With an MLP of all tokens beside the experts, which has kGate to kDown: the
+  // gate of its output.
+  kSharedGate = 38,  // [1, hidden]
 };
-inline constexpr int kParamRoleCount = 38;
+inline constexpr int kParamRoleCount = 39;
 
 // The matrices of a decoder layer, in the order of their biases and adapters.
 inline constexpr ParamRole kLinearRoles[] = {
@@ -90,7 +92,7 @@ constexpr int LinearIndex(ParamRole matrix) {
   }
   return -1;
 }
-// "self_attn.q_proj": its module in a layer of a checkpoint.
+// "self_attn.q_proj": its module in a layer without experts of a checkpoint.
 const char* LinearName(ParamRole matrix);
 
 // AdapterConfig::targets with every matrix.

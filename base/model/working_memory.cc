@@ -42,8 +42,7 @@ class Estimate {
         hidden_(static_cast<uint64_t>(config.hidden_size)),
         layer_(layer),
         has_experts_(config.HasExperts(layer)),
-        inner_(has_experts_ ? 0
-                            : static_cast<uint64_t>(config.intermediate_size)),
+        inner_(static_cast<uint64_t>(config.MlpSize(layer))),
         query_(static_cast<uint64_t>(config.head_count * config.head_dim)),
         key_(static_cast<uint64_t>(config.kv_head_count * config.head_dim)),
         vocab_(static_cast<uint64_t>(config.vocab_size)) {}
@@ -54,7 +53,7 @@ class Estimate {
     return 5 * Hidden() +
            std::max(Of(std::max(3 * inner_, 6 * query_ + 4 * key_), element_),
                     ExpertsPassing()) +
-           AdapterCopies();
+           BesideExperts() + AdapterCopies();
   }
   uint64_t Graph() const { return AttentionGraph() + MlpGraph(); }
   uint64_t Backward() const;
@@ -119,7 +118,11 @@ class Estimate {
   }
   uint64_t MlpGraph() const {
     return Norm(hidden_, 1) + Hidden() + Of(3 * inner_, element_) +
-           Of(3 * Rank(), kWide) + ExpertsGraph();
+           Of(3 * Rank(), kWide) + ExpertsGraph() + BesideExperts();
+  }
+  // What an MLP beside experts gives, which is multiplied by its gate.
+  uint64_t BesideExperts() const {
+    return has_experts_ && inner_ > 0 ? Hidden() + Of(3, element_) : 0;
   }
 
   // A layer's experts: E of inner width I, k a token.
@@ -192,7 +195,7 @@ class Estimate {
   const uint64_t hidden_;
   const int64_t layer_;
   const bool has_experts_;
-  const uint64_t inner_;  // of its MLP; 0: it has experts
+  const uint64_t inner_;  // of its MLP; 0: it has experts only
   const uint64_t query_;
   const uint64_t key_;
   const uint64_t vocab_;

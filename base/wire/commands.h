@@ -84,6 +84,12 @@ struct SlotMicroBatch {
   // experts_per_token].  The word of the first layer; each other's comes next.
   BufferRef picks;
   WordRef picked;
+  // Where picks are written, with each layer's: how many tokens go to each
+  // expert (base/model: ExpertLoad), [layers, experts].  0: nobody wants to
+  // know.  Padding does not count: where tokens, [rows, row_tokens] int32, are
+  // negative.
+  uint64_t loads_offset = 0;
+  uint64_t tokens_offset = 0;
 };
 
 enum class OutputKind : uint32_t { kActivation = 0, kGradient = 1 };
@@ -272,6 +278,9 @@ struct MergeRows {
   CheckedFile output;
   uint64_t output_offset = 0;  // of first_row, in bytes
   DType output_dtype = DType::kF32;
+  // The command ends when all that was written to the file so far, by this
+  // command and by those before, is on the disk.
+  bool sync = true;
 };
 
 }  // namespace roundhouse::wire

@@ -90,6 +90,7 @@ struct ModelDims {
   int64_t expert_count;  // 0: none, as the next two
   int64_t experts_per_token;
   int64_t expert_size;
+  int64_t shared_size;
   uint64_t renormalize;
 };
 

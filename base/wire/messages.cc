@@ -183,6 +183,7 @@ void Walk(C& c, MergeRows& m) {
   c.Plain("output_inode", m.output.identity.inode);
   c.Plain("output_offset", m.output_offset);
   c.Enum("output_dtype", m.output_dtype, DType::kF32, DType::kF16);
+  c.Flag("sync", m.sync);
 }
 
 template <typename C>

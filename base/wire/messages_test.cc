@@ -180,6 +180,7 @@ TEST(MessagesTest, RowsToMergeComeBackWhole) {
   command.output = {"/", "/out", {.device = 5, .inode = 6}};
   command.output_offset = 64;
   command.output_dtype = DType::kF16;
+  command.sync = false;
   const auto datagram = Encode({6, command});
   ASSERT_TRUE(datagram.ok()) << datagram.status();
   const auto sent = Decode(*datagram);
@@ -200,6 +201,7 @@ TEST(MessagesTest, RowsToMergeComeBackWhole) {
   EXPECT_EQ(got.output, command.output);
   EXPECT_EQ(got.output_offset, 64u);
   EXPECT_EQ(got.output_dtype, DType::kF16);
+  EXPECT_FALSE(got.sync);
 
   command.output_dtype = static_cast<DType>(4);
   EXPECT_FALSE(Decode(*Encode({6, command})).ok());

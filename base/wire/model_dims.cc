@@ -54,6 +54,7 @@ ModelDims DimsOf(const ModelConfig& config) {
       .expert_count = config.mixture.expert_count,
       .experts_per_token = config.mixture.experts_per_token,
       .expert_size = config.mixture.expert_size,
+      .shared_size = config.mixture.shared_size,
       .renormalize = config.mixture.renormalize ? 1u : 0u,
   };
   Put(config.sliding_layers, dims.sliding_layers);
@@ -88,6 +89,7 @@ ModelConfig ConfigOf(const ModelDims& dims, DType dtype) {
   config.mixture = {.expert_count = dims.expert_count,
                     .experts_per_token = dims.experts_per_token,
                     .expert_size = dims.expert_size,
+                    .shared_size = dims.shared_size,
                     .renormalize = dims.renormalize != 0,
                     .layers = LayersOf(dims.expert_layers)};
   config.rms_norm_eps = dims.rms_norm_eps;

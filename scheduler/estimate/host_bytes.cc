@@ -18,15 +18,17 @@ int64_t BoundaryBytes(const TrainingSetup& setup) {
 
 namespace {
 
-// Bytes of a micro-batch's picks, in two rounds.
+// Bytes of a micro-batch's picks and of its experts' loads, in two rounds.
 int64_t PicksOf(const TrainingSetup& setup) {
   constexpr int64_t kRounds = 2;
   const ModelShape& shape = setup.shape;
   if (!shape.mixture()) return 0;
   const auto dense = static_cast<int64_t>(shape.dense_layers.count());
-  return kRounds * static_cast<int64_t>(PickBytes(shape.layer_count - dense,
-                                                  setup.micro_batch_tokens(),
-                                                  shape.experts_per_token));
+  const int64_t layers = shape.layer_count - dense;
+  const uint64_t bytes =
+      PickBytes(layers, setup.micro_batch_tokens(), shape.experts_per_token) +
+      LoadBytes(layers, shape.expert_count);
+  return kRounds * static_cast<int64_t>(bytes);
 }
 
 }  // namespace

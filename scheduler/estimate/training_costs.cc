@@ -83,7 +83,8 @@ int64_t LargestParameter(const ModelShape& shape) {
   const int64_t experts = shape.mixture()
                               ? 2 * shape.expert_count * shape.inner_size
                               : shape.inner_size;
-  return shape.hidden_size * std::max({query, experts, shape.dense_inner_size});
+  return shape.hidden_size * std::max({query, experts, shape.dense_inner_size,
+                                       shape.shared_inner_size});
 }
 
 // Everything that a token keeps of the largest block, as device_memory.h counts
@@ -102,7 +103,6 @@ BlockCosts BlockOf(const TrainingSetup& setup, double tflops, int64_t layer) {
   const bool full = setup.method == TrainingMethod::kFull;
   const int64_t parameters = shape.LayerParameters(layer);
   const int64_t adapters = AdapterParameters(setup);
-  const bool experts = shape.HasExperts(layer);
   BlockCosts block;
   block.forward_ns = Nanoseconds(matrix + attention, tflops, share.forward);
   block.backward_ns =
@@ -111,12 +111,9 @@ BlockCosts BlockOf(const TrainingSetup& setup, double tflops, int64_t layer) {
   if (setup.layer_recompute) block.backward_ns += block.forward_ns;
   block.bytes = 2 * parameters + 4 * adapters;
   block.gradient_bytes = 2 * (full ? parameters : adapters);
-  block.experts_per_token = experts ? shape.experts_per_token : 1;
   // With layer_recompute a layer of a stage keeps its input only; the eight
   // bytes a width that are counted still are more than that.
-  if (!setup.layer_recompute) {
-    block.inner = shape.ActiveInner(layer) / block.experts_per_token;
-  }
+  if (!setup.layer_recompute) block.active_inner = shape.ActiveInner(layer);
   return block;
 }
 
@@ -254,8 +251,9 @@ int64_t DeviceReserveBytes(const TrainingSetup& setup) {
     const int64_t expert =
         std::max(12 * shape.inner_size + 2 * shape.hidden_size,
                  4 * shape.inner_size + 8 * shape.hidden_size);
-    inner =
-        std::max(6 * shape.dense_inner_size, 4 * shape.hidden_size + expert);
+    const int64_t mlp =
+        std::max(shape.dense_inner_size, shape.shared_inner_size);
+    inner = std::max(6 * mlp, 4 * shape.hidden_size + expert);
   }
   int64_t block = tokens * (std::max(inner, attention) + 4 * shape.hidden_size);
   if (setup.layer_recompute) {

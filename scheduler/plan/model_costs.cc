@@ -102,8 +102,8 @@ void ModelCosts::SetBlocks(std::vector<BlockCosts> of_layers) {
   backward_ns = mean(&BlockCosts::backward_ns);
   layer_bytes = mean(&BlockCosts::bytes);
   layer_gradient_bytes = mean(&BlockCosts::gradient_bytes);
-  inner = mean(&BlockCosts::inner);
-  experts_per_token = mean(&BlockCosts::experts_per_token);
+  inner = mean(&BlockCosts::active_inner);
+  experts_per_token = 1;
   const bool same = std::all_of(
       of_layers.begin(), of_layers.end(),
       [&](const BlockCosts& block) { return block == of_layers.front(); });

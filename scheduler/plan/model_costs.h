@@ -26,14 +26,13 @@ namespace roundhouse {
 inline constexpr int64_t kHopBytesPerNs = 21;
 
 // What one decoder block costs, where those of a model differ; as ModelCosts
-// says.
+// says, whose ActiveInner is active_inner.
 struct BlockCosts {
   int64_t forward_ns = 0;
   int64_t backward_ns = 0;
   int64_t bytes = 0;
   int64_t gradient_bytes = 0;
-  int64_t inner = 0;
-  int64_t experts_per_token = 0;
+  int64_t active_inner = 0;
 
   bool operator==(const BlockCosts&) const = default;
 };
@@ -72,7 +71,7 @@ struct ModelCosts {
   int64_t heads = 0;
   int64_t kv_heads = 0;
   int64_t head_dim = 0;
-  int64_t inner = 0;  // MLP or expert inner width
+  int64_t inner = 0;  // of an MLP or one expert; with `blocks` ActiveInner
   int64_t experts_per_token = 0;
 
   int head() const { return layers; }
@@ -102,8 +101,7 @@ struct ModelCosts {
   }
   // What a token goes through in a block: inner widths.
   int64_t ActiveInner(int layer) const {
-    return Of(layer, inner, &BlockCosts::inner) *
-           Of(layer, experts_per_token, &BlockCosts::experts_per_token);
+    return Of(layer, inner * experts_per_token, &BlockCosts::active_inner);
   }
   // What crosses a boundary between two layers, in one direction.
   int64_t BoundaryBytes() const { return hop_ns * kHopBytesPerNs; }

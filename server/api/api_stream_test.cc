@@ -293,7 +293,9 @@ TEST_F(ApiStreamTest, StepMetricsAreFollowed) {
   JobFile(uid, "metrics.jsonl")
       << "{\"step\":0,\"eval_loss\":3}\n{\"step\":1,\"loss\":2.5,\"tokens\":64}"
       << "\nnot json\n{\"step\":2,\"loss\":2,\"grad_norm\":null,"
-      << "\"loss_scale\":32768}\n{\"step\":3,";
+      << "\"loss_scale\":32768,\"expert_load\":{\"max_over_mean\":1.5,"
+      << "\"layer\":7,\"entropy\":0.5,\"unhit_experts\":2}}\n{\"step\":3,"
+      << "\"expert_load\":{\"layer\":1e300},";
   grpc::ClientContext context;
   Limit(&context);
   v1::StreamFineTuningJobMetricsRequest request;
@@ -311,9 +313,14 @@ TEST_F(ApiStreamTest, StepMetricsAreFollowed) {
   EXPECT_EQ(m.step(), 2);
   EXPECT_FALSE(m.has_grad_norm());
   EXPECT_EQ(m.loss_scale(), 32768);
+  EXPECT_EQ(m.expert_load().max_over_mean(), 1.5);
+  EXPECT_EQ(m.expert_load().layer(), 7);
+  EXPECT_EQ(m.expert_load().entropy(), 0.5);
+  EXPECT_EQ(m.expert_load().unhit_experts(), 2);
   JobFile(uid, "metrics.jsonl") << "\"loss\":1.5}\n";
   ASSERT_TRUE(reader->Read(&m));
   EXPECT_EQ(m.step(), 3);
+  EXPECT_FALSE(m.has_expert_load());
   Move("job-1", {S::kCancelled});
   EXPECT_FALSE(reader->Read(&m));
   EXPECT_TRUE(reader->Finish().ok());

@@ -83,6 +83,9 @@ void PutProgress(const JobProgress& in, v1::FineTuningJob* out) {
   if (in.loss.has_value()) out->set_loss(*in.loss);
   if (in.learning_rate.has_value()) out->set_learning_rate(*in.learning_rate);
   if (in.grad_norm.has_value()) out->set_grad_norm(*in.grad_norm);
+  if (in.expert_load.has_value()) {
+    *out->mutable_expert_load() = ToProto(*in.expert_load);
+  }
   if (in.eta.has_value()) *out->mutable_eta() = ToProto(*in.eta);
   for (const DeviceUse& use : in.device_use) {
     v1::JobDeviceUse* d = out->add_device_use();
@@ -313,6 +316,15 @@ v1::FineTuningJobEvent ToProto(const JobEvent& event) {
   out.set_reason(static_cast<v1::JobReason>(event.reason));
   out.set_message(ValidUtf8(event.message));
   out.set_step(event.step);
+  return out;
+}
+
+v1::ExpertLoad ToProto(const ExpertLoadSummary& load) {
+  v1::ExpertLoad out;
+  out.set_max_over_mean(load.max_over_mean);
+  out.set_layer(load.layer);
+  out.set_entropy(load.entropy);
+  out.set_unhit_experts(load.unhit);
   return out;
 }
 

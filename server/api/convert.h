@@ -61,6 +61,7 @@ v1::FineTuningJob ToProto(const JobRecord& job);
 v1::FineTuningJob Outline(v1::FineTuningJob job);
 v1::FineTuningJobEvent ToProto(const JobEvent& event);
 v1::JobNeeds ToProto(const JobNeeds& needs);
+v1::ExpertLoad ToProto(const ExpertLoadSummary& load);
 // `job`: the full name of the one that the device runs; "": none.
 v1::Device ToProto(const DeviceInfo& device, const std::string& job);
 // The nearest valid Timestamp: of years 1 to 9999, with nanoseconds that are

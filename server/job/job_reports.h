@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/job_state.h"
+#include "base/model/expert_load.h"
 
 namespace roundhouse {
 
@@ -31,6 +32,7 @@ struct StepReport {
   double epoch = 0;
   int64_t tokens = 0;  // targets of this step
   double seconds = 0;
+  std::vector<LayerLoad> experts;  // of each layer that has some
 };
 
 struct CheckpointReport {

@@ -111,6 +111,9 @@ void RunningJob::OnStep(const StepReport& report) {
   progress_.loss = report.loss;
   progress_.learning_rate = report.learning_rate;
   progress_.grad_norm = report.grad_norm;
+  if (!report.experts.empty()) {
+    progress_.expert_load = SummaryOf(report.experts);
+  }
   seconds_per_step_ =
       seconds_per_step_ == 0
           ? report.seconds
@@ -133,6 +136,10 @@ void RunningJob::OnStep(const StepReport& report) {
                            {"step_seconds", report.seconds}};
   if (report.grad_norm.has_value()) metric["grad_norm"] = *report.grad_norm;
   if (report.loss_scale.has_value()) metric["loss_scale"] = *report.loss_scale;
+  if (!report.experts.empty()) {
+    metric["expert_load"] = ExpertLoadToJson(*progress_.expert_load);
+    world_.metrics.SetJobExperts(id_, report.experts);
+  }
   files_->Metric(metric.dump());
   LogStep(report);
   world_.metrics.SetJobLoss(id_, report.loss);

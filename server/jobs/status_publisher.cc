@@ -21,6 +21,7 @@ StatusJob StatusOf(const RunningJob& run, double share) {
           .epoch = progress.epoch,
           .tokens_per_second = progress.tokens_per_second,
           .share = share,
+          .expert_load = progress.expert_load,
           .eta = progress.eta,
           .losses = run.losses().points(),
           .validation_losses = run.validation_losses().points()};

@@ -134,6 +134,15 @@ JobFamilies::JobFamilies(Registry& r)
       skipped(Counter(r, "roundhouse_job_skipped_steps_total",
                       "Steps of an fp16 job whose gradients overflowed: "
                       "nothing was updated.")),
+      expert_max(Gauge(r, "roundhouse_job_expert_max_over_mean_ratio",
+                       "Tokens of a layer's busiest expert in the last step, "
+                       "over the mean of its experts.")),
+      expert_entropy(Gauge(r, "roundhouse_job_expert_entropy_ratio",
+                           "Entropy of the shares of a layer's experts in the "
+                           "last step, over the highest possible.")),
+      experts_unhit(Gauge(r, "roundhouse_job_unhit_experts",
+                          "Experts of a layer without a token in the last "
+                          "step.")),
       eta(Gauge(r, "roundhouse_job_eta_timestamp_seconds",
                 "When the job should end.")),
       share(Gauge(r, "roundhouse_job_service_share_ratio",

@@ -96,6 +96,10 @@ struct JobFamilies {
   CounterFamily& tokens;
   GaugeFamily& loss_scale;
   CounterFamily& skipped;
+  // With a label `layer` besides.
+  GaugeFamily& expert_max;
+  GaugeFamily& expert_entropy;
+  GaugeFamily& experts_unhit;
   GaugeFamily& eta;
   GaugeFamily& share;
   GaugeFamily& info;

@@ -100,6 +100,12 @@ struct ServerMetrics::Parts {
     prometheus::Counter* tokens = nullptr;
     prometheus::Gauge* loss_scale = nullptr;
     prometheus::Counter* skipped = nullptr;
+    struct Experts {
+      prometheus::Gauge* max = nullptr;
+      prometheus::Gauge* entropy = nullptr;
+      prometheus::Gauge* unhit = nullptr;
+    };
+    std::map<int, Experts> experts;  // by layer
     prometheus::Gauge* eta = nullptr;
     prometheus::Gauge* share = nullptr;
     prometheus::Gauge* info = nullptr;
@@ -352,6 +358,27 @@ void ServerMetrics::AddJobTokens(const std::string& id, int64_t tokens) {
   job->tokens->Increment(static_cast<double>(tokens));
 }
 
+void ServerMetrics::SetJobExperts(const std::string& id,
+                                  const std::vector<LayerLoad>& layers) {
+  MutexLock lock(parts_->mutex);
+  Parts::Job* const job = parts_->FindJob(id);
+  if (job == nullptr) return;
+  JobFamilies& all = parts_->jobs;
+  for (const LayerLoad& load : layers) {
+    const auto [found, is_new] = job->experts.try_emplace(load.layer);
+    Parts::Job::Experts& series = found->second;
+    if (is_new) {
+      const prometheus::Labels labels = {{"job", id},
+                                         {"layer", absl::StrCat(load.layer)}};
+      series = {&all.expert_max.Add(labels), &all.expert_entropy.Add(labels),
+                &all.experts_unhit.Add(labels)};
+    }
+    series.max->Set(load.max_over_mean);
+    series.entropy->Set(load.entropy);
+    series.unhit->Set(static_cast<double>(load.unhit));
+  }
+}
+
 void ServerMetrics::SetJobLossScale(const std::string& id, double scale) {
   MutexLock lock(parts_->mutex);
   Parts::Job* const job = parts_->FindJob(id);
@@ -412,6 +439,11 @@ void ServerMetrics::DropJob(const std::string& id) {
   if (job.tokens != nullptr) all.tokens.Remove(job.tokens);
   if (job.loss_scale != nullptr) all.loss_scale.Remove(job.loss_scale);
   if (job.skipped != nullptr) all.skipped.Remove(job.skipped);
+  for (const auto& [layer, series] : job.experts) {
+    all.expert_max.Remove(series.max);
+    all.expert_entropy.Remove(series.entropy);
+    all.experts_unhit.Remove(series.unhit);
+  }
   if (job.eta != nullptr) all.eta.Remove(job.eta);
   if (job.share != nullptr) all.share.Remove(job.share);
   if (job.info != nullptr) all.info.Remove(job.info);

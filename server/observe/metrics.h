@@ -23,6 +23,7 @@
 
 #include "absl/time/time.h"
 #include "base/job_state.h"
+#include "base/model/expert_load.h"
 #include "base/priority.h"
 #include "base/wire/events.h"
 #include "base/wire/wait_cause.h"
@@ -103,6 +104,9 @@ class ServerMetrics {
   void SetJobLoss(const std::string& job, double loss);
   void AddJobSteps(const std::string& job, int64_t steps);
   void AddJobTokens(const std::string& job, int64_t tokens);
+  // `layers` are those with experts.
+  void SetJobExperts(const std::string& job,
+                     const std::vector<LayerLoad>& layers);
   void SetJobLossScale(const std::string& job, double scale);
   void AddJobSkippedSteps(const std::string& job, int64_t steps);
   void SetJobEta(const std::string& job, absl::Time eta);

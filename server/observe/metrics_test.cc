@@ -72,6 +72,9 @@ void Touch(ServerMetrics* m) {
   m->AddJobTokens("job-3", 640);
   m->SetJobLossScale("job-3", 32768);
   m->AddJobSkippedSteps("job-3", 2);
+  m->SetJobExperts(
+      "job-3", {{.layer = 1, .max_over_mean = 2.5, .entropy = 0.75, .unhit = 3},
+                {.layer = 4, .max_over_mean = 1, .entropy = 1}});
   m->SetJobEta("job-3", absl::FromUnixSeconds(1700000000));
   m->SetJobShare("job-3", 0.75);
   m->SetJobInfo("job-3", {"anna", "qwen3", "lora"});
@@ -152,6 +155,18 @@ TEST(MetricsTest, ValuesAndLabels) {
         "roundhouse_job_tokens_total{job=\"job-3\"} 640",
         "roundhouse_job_loss_scale{job=\"job-3\"} 32768",
         "roundhouse_job_skipped_steps_total{job=\"job-3\"} 2"}) {
+    EXPECT_TRUE(Has(*m, line)) << line << "\n" << m->Render();
+  }
+}
+
+TEST(MetricsTest, LoadsOfExpertsAreByLayer) {
+  auto m = Start();
+  Touch(m.get());
+  for (const char* line :
+       {"roundhouse_job_expert_max_over_mean_ratio{job=\"job-3\",layer=\"1\"} "
+        "2.5",
+        "roundhouse_job_expert_entropy_ratio{job=\"job-3\",layer=\"4\"} 1",
+        "roundhouse_job_unhit_experts{job=\"job-3\",layer=\"1\"} 3"}) {
     EXPECT_TRUE(Has(*m, line)) << line << "\n" << m->Render();
   }
 }

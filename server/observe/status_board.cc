@@ -126,6 +126,12 @@ Json JobJson(const StatusJob& job, absl::Time now) {
                {"share", Rounded(job.share)},
                {"losses", CurveJson(job.losses)},
                {"validation_losses", CurveJson(job.validation_losses)}};
+  if (job.expert_load.has_value()) {
+    json["expert_load"] = {
+        {"max_over_mean", Rounded(job.expert_load->max_over_mean)},
+        {"layer", job.expert_load->layer},
+        {"unhit_experts", job.expert_load->unhit}};
+  }
   if (job.eta.has_value()) {
     json["seconds_left"] =
         std::max<int64_t>(0, absl::ToInt64Seconds(*job.eta - now));

@@ -20,6 +20,7 @@
 
 #include "absl/time/time.h"
 #include "base/job_state.h"
+#include "base/model/expert_load.h"
 #include "base/mutex.h"
 #include "server/observe/device_ledger.h"
 #include "server/observe/loss_curve.h"
@@ -61,6 +62,7 @@ struct StatusJob {
   double epoch = 0;
   double tokens_per_second = 0;
   double share = 0;  // of all jobs' compute time of late
+  std::optional<ExpertLoadSummary> expert_load;  // in the last step
   std::optional<absl::Time> eta;
   std::vector<LossPoint> losses;
   std::vector<LossPoint> validation_losses;

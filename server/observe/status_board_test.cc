@@ -96,6 +96,7 @@ TEST(StatusJsonTest, JobsAndQueue) {
        .step = 30,
        .total_steps = 100,
        .tokens_per_second = 1234.5678,
+       .expert_load = ExpertLoadSummary{2.71828, 3, 0.5, 4},
        .eta = snapshot.time + absl::Seconds(90),
        .losses = {{10, 2.718281828},
                   {20, std::numeric_limits<double>::quiet_NaN()}},
@@ -109,6 +110,10 @@ TEST(StatusJsonTest, JobsAndQueue) {
   EXPECT_EQ(job["state"], "RUNNING");
   EXPECT_EQ(job["seconds_left"], 90);
   EXPECT_EQ(job["tokens_per_second"], 1234.6);
+  EXPECT_EQ(job["expert_load"], Json::parse(R"({"max_over_mean":2.7183,
+                                                "layer":3,
+                                                "unhit_experts":4})"));
+  EXPECT_FALSE(json["jobs"][1].contains("expert_load"));
   EXPECT_EQ(job["losses"],
             Json::parse(R"({"steps":[10,20],"values":[2.7183,null]})"));
   EXPECT_EQ(job["validation_losses"],

@@ -32,8 +32,9 @@ TEST(DiskNeedTest, IsWhatTheFilesHold) {
         options.stale = absl::StrContains(rest, "async");
         const auto arena = *HostArena::Create(64 << 20, 3);
         const auto state = MakeTestState(*arena, options);
-        const uint64_t weights = TrainedFiles(*state, 0, "/d")->total_bytes;
-        const uint64_t optimizer = OptimizerFiles(*state, 0, "/d")->total_bytes;
+        const SavedState saved = SavedStateOf(*state, 0);
+        const uint64_t weights = TrainedFiles(saved, "/d")->total_bytes;
+        const uint64_t optimizer = OptimizerFiles(saved, "/d")->total_bytes;
         const DiskNeed need = DiskNeedOf(spec, options.model, 0);
         EXPECT_EQ(need.export_bytes, weights);
         EXPECT_EQ(need.checkpoint_bytes, weights + optimizer);

@@ -199,6 +199,7 @@ RoundBuffersOptions BufferOptions(const ResolvedSpec& spec,
   options.packed = spec.spec().packing;
   options.expert_layers = static_cast<int>(model.mixture.layers.count());
   options.experts_per_token = model.mixture.experts_per_token;
+  options.expert_count = model.mixture.expert_count;
   options.contributions.dtype = ContributionDType(spec);
   options.contributions.units = ContributedUnits(model, spec.adapter());
   options.contributions.rounds = UpdatesInOnePass(spec) ? 2 : StepRounds(spec);

@@ -46,15 +46,12 @@ std::vector<BlockCosts> BlocksOf(const ModelConfig& config,
   const std::vector<int64_t> backward = MeansOfKinds(config, backward_ns);
   std::vector<BlockCosts> blocks;
   for (size_t layer = 0; layer < forward.size(); ++layer) {
-    const bool experts = config.HasExperts(static_cast<int64_t>(layer));
     blocks.push_back(
         {.forward_ns = forward[layer],
          .backward_ns = backward[layer],
          .bytes = weights[layer],
          .gradient_bytes = gradients[layer],
-         .inner =
-             experts ? config.mixture.expert_size : config.intermediate_size,
-         .experts_per_token = experts ? config.mixture.experts_per_token : 1});
+         .active_inner = config.ActiveInner(static_cast<int64_t>(layer))});
   }
   return blocks;
 }

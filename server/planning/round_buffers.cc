@@ -52,7 +52,10 @@ RoundBuffers::Map RoundBuffers::MakeMap(const RoundBuffersOptions& options) {
   map.pick_bytes =
       Align(PickBytes(options.expert_layers, options.rows * options.row_tokens,
                       options.experts_per_token));
-  map.blocks_offset = map.picks_offset + micro_batches * map.pick_bytes;
+  map.loads_offset = map.picks_offset + micro_batches * map.pick_bytes;
+  map.load_bytes =
+      Align(LoadBytes(options.expert_layers, options.expert_count));
+  map.blocks_offset = map.loads_offset + micro_batches * map.load_bytes;
   map.block_bytes = BlockBytes(options);
   map.total_bytes =
       map.blocks_offset + static_cast<uint64_t>(options.boundary_tensors) *
@@ -219,6 +222,12 @@ uint64_t RoundBuffers::Picks(int set, int micro_batch) const {
   ROUNDHOUSE_CHECK(options_.expert_layers > 0);
   return memory_->range.offset() + memory_->map.picks_offset +
          Index(set, micro_batch) * memory_->map.pick_bytes;
+}
+
+uint64_t RoundBuffers::Loads(int set, int micro_batch) const {
+  ROUNDHOUSE_CHECK(options_.expert_layers > 0);
+  return memory_->range.offset() + memory_->map.loads_offset +
+         Index(set, micro_batch) * memory_->map.load_bytes;
 }
 
 uint64_t RoundBuffers::PickWord(int set, int micro_batch) const {

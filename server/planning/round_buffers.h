@@ -49,6 +49,7 @@ struct RoundBuffersOptions {
   // to the backward one.
   int expert_layers = 0;
   int64_t experts_per_token = 0;
+  int64_t expert_count = 0;
   ContributionOptions contributions;
 };
 
@@ -95,6 +96,9 @@ class RoundBuffers {
   // other's comes next.  REQUIRES: options().expert_layers > 0 (checked).
   uint64_t Picks(int set, int micro_batch) const;
   uint64_t PickWord(int set, int micro_batch) const;
+  // How many tokens go to each expert, in the same layers: ExpertLoad,
+  // [layers, experts].  REQUIRES: as Picks.
+  uint64_t Loads(int set, int micro_batch) const;
 
   const ContributionBuffers& contributions() const { return *contributions_; }
 
@@ -105,7 +109,7 @@ class RoundBuffers {
  private:
   // Where everything lies in the range: words of each micro-batch and set (at
   // boundaries, then of picks), gather words, tokens, labels and positions of
-  // each, picks of each, blocks.
+  // each, picks of each, loads of each, blocks.
   struct Map {
     uint64_t micro_batch_words = 0;  // of one micro-batch in one set
     uint64_t tokens_offset = 0;
@@ -113,6 +117,8 @@ class RoundBuffers {
     uint64_t token_buffers = 2;  // tokens, labels, positions where packed
     uint64_t picks_offset = 0;
     uint64_t pick_bytes = 0;  // of one micro-batch in one set
+    uint64_t loads_offset = 0;
+    uint64_t load_bytes = 0;  // likewise
     uint64_t blocks_offset = 0;
     uint64_t block_bytes = 0;
     uint64_t total_bytes = 0;

@@ -61,6 +61,7 @@ TEST(RoundBuffersTest, NoTwoBuffersShareAByte) {
     options.packed = packed;
     options.expert_layers = packed ? 3 : 0;
     options.experts_per_token = packed ? 5 : 0;
+    options.expert_count = packed ? 7 : 0;
     auto arena = *HostArena::Create(1 << 20, 3);
     auto buffers = *RoundBuffers::Create(*arena, options);
     const uint64_t ids = 2 * 7 * 4;
@@ -74,6 +75,7 @@ TEST(RoundBuffersTest, NoTwoBuffersShareAByte) {
           ranges.Add(buffers->Positions(set, i), ids);
           ranges.Add(buffers->Picks(set, i), 3 * (2 * 7) * 5 * 2);
           ranges.Add(buffers->PickWord(set, i), 3 * sizeof(wire::Word));
+          ranges.Add(buffers->Loads(set, i), 3 * 7 * 4);
         }
         for (int boundary = 0; boundary < 4; ++boundary) {
           for (const BoundaryValue value :
@@ -95,6 +97,7 @@ TEST(RoundBuffersTest, NoTwoBuffersShareAByte) {
     if (packed) continue;
     EXPECT_DEATH(buffers->Positions(0, 0), "packed");
     EXPECT_DEATH(buffers->Picks(0, 0), "expert_layers");
+    EXPECT_DEATH(buffers->Loads(0, 0), "expert_layers");
   }
 }
 

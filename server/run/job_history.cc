@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "nlohmann/json.hpp"
+#include "server/store/store_records.h"
 #include "server/weights/checkpoint.h"
 
 namespace roundhouse {
@@ -45,6 +46,9 @@ void JobHistory::AddStep(const StepReport& report, int64_t last_step) {
       {"learning_rate", report.learning_rate}};
   if (report.grad_norm.has_value()) line["grad_norm"] = *report.grad_norm;
   if (report.loss_scale.has_value()) line["loss_scale"] = *report.loss_scale;
+  if (!report.experts.empty()) {
+    line["expert_load"] = ExpertLoadToJson(SummaryOf(report.experts));
+  }
   entries_.push_back(line.dump());
   since_entry_ = {};
 }

@@ -33,6 +33,19 @@ void Add(WeightFiles files, DirectoryPlan& plan) {
   }
 }
 
+absl::Status AddTensors(const SavedState& state, bool optimizer,
+                        DirectoryPlan& plan) {
+  const std::string temporary = TemporaryName(plan.final_path);
+  ASSIGN_OR_RETURN(WeightFiles weights, TrainedFiles(state, temporary));
+  WeightFiles moments;
+  if (optimizer) {
+    ASSIGN_OR_RETURN(moments, OptimizerFiles(state, temporary));
+  }
+  Add(std::move(weights), plan);
+  Add(std::move(moments), plan);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<DirectoryPlan> JobSaver::Plan(const std::string& path,
@@ -40,17 +53,14 @@ absl::StatusOr<DirectoryPlan> JobSaver::Plan(const std::string& path,
                                              Kind kind) const {
   DirectoryPlan plan;
   plan.final_path = path;
-  const std::string temporary = TemporaryName(path);
-  ASSIGN_OR_RETURN(WeightFiles weights,
-                   TrainedFiles(snapshot.state, snapshot.update, temporary));
-  Add(std::move(weights), plan);
-  if (kind == Kind::kCheckpoint) {
+  const bool checkpoint = kind == Kind::kCheckpoint;
+  plan.add_parts = [saved = SavedStateOf(snapshot.state, snapshot.update),
+                    checkpoint](DirectoryPlan& whole) {
+    return AddTensors(saved, checkpoint, whole);
+  };
+  if (checkpoint) {
     plan.sites = {kCheckpointFolder, kCheckpointText, kCheckpointRename,
                   kCheckpointRemove};
-    ASSIGN_OR_RETURN(
-        WeightFiles optimizer,
-        OptimizerFiles(snapshot.state, snapshot.update, temporary));
-    Add(std::move(optimizer), plan);
   }
   // The job store's reserve, which it may have given up.
   plan.left_bytes = kDiskReserveBytes;

@@ -162,6 +162,7 @@ void JobRunner::Report(const StepEntry& entry, double loss,
   report.epoch = history_.Epoch(entry.data.step);
   report.tokens = entry.data.target_tokens;
   report.seconds = static_cast<double>(now - since) * 1e-9;
+  report.experts = entry.experts.Loads();
   history_.AddStep(report, evaluations_.EndStep());
   book_.ReportStep(report);
 }

@@ -24,9 +24,8 @@ uint64_t IdBytes(const MicroBatch& micro_batch) {
   return Tokens(micro_batch) * sizeof(int32_t);
 }
 
-// A layer's experts are picked once in a round, by the slot that computes it
-// first: whoever computes it again, or replays that slot, goes by that.  An
-// evaluation computes nothing again.
+}  // namespace
+
 wire::PickUse PickUseOf(const RunSlotAction& action, const StepData& step,
                         const RoundBuffers& buffers) {
   const bool picks = buffers.options().expert_layers > 0 && step.train;
@@ -38,6 +37,8 @@ wire::PickUse PickUseOf(const RunSlotAction& action, const StepData& step,
   return again || action.kind == SlotKind::kBackward ? wire::PickUse::kRead
                                                      : wire::PickUse::kWrite;
 }
+
+namespace {
 
 bool ComputesGradients(SlotKind kind) {
   return kind == SlotKind::kFused || kind == SlotKind::kBackward;
@@ -153,6 +154,10 @@ void AddMicroBatch(const RunSlotAction& action, const StepData& step, int i,
         PickBytes(buffers.options().expert_layers, Tokens(data),
                   buffers.options().experts_per_token)};
     micro_batch.picked = {buffers.PickWord(set, i), round.pass};
+    if (slot.pick_use == wire::PickUse::kWrite) {
+      micro_batch.loads_offset = buffers.Loads(set, i);
+      micro_batch.tokens_offset = buffers.Tokens(set, i);
+    }
   }
   const size_t position = slot.micro_batches.size();
   const int boundary = action.layers.first;

@@ -54,6 +54,12 @@ struct StepData {
   UpdateNumbers update;
 };
 
+// A layer's experts are picked once in a round, by the slot that computes it
+// first: whoever computes it again, or replays that slot, goes by that.  An
+// evaluation computes nothing again.
+wire::PickUse PickUseOf(const RunSlotAction& action, const StepData& step,
+                        const RoundBuffers& buffers);
+
 // Only the slot's own micro-batches, and one contribution for each largest
 // subtree of groups that they are, into the blocks that the action names.
 // REQUIRES: the plan of `buffers` is the dispatcher's.

@@ -12,6 +12,7 @@
 
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "server/steps/expert_counts.h"
 #include "server/testing/test_boundaries.h"
 #include "server/testing/test_model.h"
 
@@ -53,6 +54,7 @@ class CommandsTest : public testing::TestWithParam<Trained> {
     options.packed = true;
     options.expert_layers = 2;
     options.experts_per_token = 3;
+    options.expert_count = 4;
     options.contributions.units = ContributedUnits(state.model, state.adapter);
     options.contributions.slots_ahead = 30;  // blocks for all of a round
     if (GetParam().rounded) options.contributions.dtype = DType::kBF16;
@@ -575,6 +577,42 @@ TEST_P(CommandsTest, AnEvaluationComputesNoGradient) {
   }
 }
 
+TEST_P(CommandsTest, ExpertsOfASlotsOwnLayersAndMicroBatchesAreCounted) {
+  ModelConfig model = state_->options().model;
+  model.mixture.expert_count = 4;
+  model.mixture.layers.set(0);
+  model.mixture.layers.set(2);
+  for (int i = 0; i < 3; ++i) {
+    auto* const loads =
+        arena_->arena().At<ExpertLoad>(buffers_->Loads(1, i), size_t{2} * 4);
+    // Layer 0, then layer 2: micro-batch i has i more of the first expert.
+    const ExpertLoad counts[] = {ExpertLoad(1 + i), 1, 1, 0, 0, 8, 0, 0};
+    std::copy(std::begin(counts), std::end(counts), loads);
+  }
+  RunSlotAction action;
+  action.place.buffer_set = 1;
+  ExpertCounts counts;
+  const auto add = [&](SlotKind kind, LayerRange layers, IndexRange share) {
+    action.kind = kind;
+    action.layers = layers;
+    action.micro_batches = share;
+    counts.Add(action, step_, model, *buffers_, arena_->arena());
+  };
+  EXPECT_TRUE(counts.Loads().empty());
+  add(SlotKind::kForward, {0, 1}, {0, 2});
+  EXPECT_EQ(counts.Loads(), (std::vector<LayerLoad>{LoadOf(0, {3, 2, 2, 0})}));
+  add(SlotKind::kForward, {0, 1}, {2, 3});
+  add(SlotKind::kFused, {2, 3}, {0, 3});
+  // What is computed again counts once.
+  add(SlotKind::kBackward, {0, 0}, {0, 3});
+  EXPECT_EQ(counts.Loads(), (std::vector<LayerLoad>{LoadOf(0, {6, 3, 3, 0}),
+                                                    LoadOf(2, {0, 24, 0, 0})}));
+  step_.train = false;
+  ExpertCounts evaluated;
+  evaluated.Add(action, step_, model, *buffers_, arena_->arena());
+  EXPECT_TRUE(evaluated.Loads().empty());
+}
+
 TEST_P(CommandsTest, ExpertsArePickedOnceForWhoComputesAgain) {
   const wire::RunSlot forward = Slot(SlotKind::kForward, {0, 1});
   EXPECT_EQ(forward.pick_use, wire::PickUse::kWrite);
@@ -590,6 +628,10 @@ TEST_P(CommandsTest, ExpertsArePickedOnceForWhoComputesAgain) {
               uint64_t{written.rows} * written.row_tokens * 2 * 3 * 2);
     EXPECT_EQ(written.picked.value, kPass);
     EXPECT_EQ(read.picks.offset, written.picks.offset);
+    EXPECT_EQ(written.loads_offset, buffers_->Loads(1, static_cast<int>(i)));
+    EXPECT_EQ(written.tokens_offset, buffers_->Tokens(1, static_cast<int>(i)));
+    EXPECT_EQ(read.loads_offset, 0u);
+    EXPECT_EQ(read.tokens_offset, 0u);
     EXPECT_EQ(read.picked.offset, written.picked.offset);
     EXPECT_EQ(fused.micro_batches[i].picked.offset, written.picked.offset);
   }

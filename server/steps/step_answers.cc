@@ -117,6 +117,11 @@ void StepBook::OnSlotDone(WorkerId worker, uint64_t attempt,
   out_slots_.erase(id);
   if (open()) wide_sums_.OnDone(Now(), out);
   const auto entry = steps_.find(out.action.place.step_number);
+  if (entry != steps_.end()) {
+    entry->second.experts.Add(out.action, entry->second.data,
+                              state().options().model, buffers(),
+                              around_.memory.arena().arena());
+  }
   bool finite = true;
   // One for each of the slot's share of the round's micro-batches.
   auto micro_batch = static_cast<uint32_t>(out.action.micro_batches.begin);

@@ -12,6 +12,7 @@
 #include "base/wire/messages.h"
 #include "scheduler/dispatch/actions.h"
 #include "server/steps/commands.h"
+#include "server/steps/expert_counts.h"
 
 namespace roundhouse {
 
@@ -32,6 +33,7 @@ struct StepEntry {
   StepData data;
   // Results of fused and evaluation slots: round, micro-batch -> result.
   std::map<std::pair<int, uint32_t>, wire::MicroBatchResult> results;
+  ExpertCounts experts;            // of its committed slots
   std::vector<double> unit_norms;  // squared
   std::vector<int64_t> unit_ns;    // spent on reductions and update
   int64_t begun_ns = 0;

@@ -37,6 +37,8 @@ JobProgress ReadProgress(const Json& in) {
   p.loss = GetOptional(in, "loss");
   p.learning_rate = GetOptional(in, "learning_rate");
   p.grad_norm = GetOptional(in, "grad_norm");
+  const auto experts = in.find("expert_load");
+  if (experts != in.end()) p.expert_load = ExpertLoadFromJson(*experts);
   p.memory_kept = in.value("memory_kept", false);
   for (const Json& use : in.value("device_use", Json::array())) {
     p.device_use.push_back({.device = use.value("device", 0),
@@ -63,6 +65,28 @@ DatasetCounts ReadDataset(const Json& in) {
 
 }  // namespace
 
+Json ExpertLoadToJson(const ExpertLoadSummary& load) {
+  return {{"max_over_mean", load.max_over_mean},
+          {"layer", load.layer},
+          {"entropy", load.entropy},
+          {"unhit_experts", load.unhit}};
+}
+
+std::optional<ExpertLoadSummary> ExpertLoadFromJson(const Json& in) {
+  if (!in.is_object()) return std::nullopt;
+  const auto most = GetOptional(in, "max_over_mean");
+  const auto layer = GetOptional(in, "layer");
+  const auto entropy = GetOptional(in, "entropy");
+  const auto unhit = GetOptional(in, "unhit_experts");
+  constexpr double kMost = 1 << 30;  // no conversion overflows
+  if (!most || !layer || !entropy || !unhit || !(*layer >= 0) ||
+      !(*layer < kMost) || !(*unhit >= 0) || !(*unhit < kMost)) {
+    return std::nullopt;
+  }
+  return ExpertLoadSummary{*most, static_cast<int>(*layer), *entropy,
+                           static_cast<int64_t>(*unhit)};
+}
+
 std::string NameOfJob(int64_t number) {
   return absl::StrCat(kIdPrefix, number);
 }
@@ -85,6 +109,9 @@ std::string ProgressToJson(const JobProgress& p) {
   PutOptional(&out, "loss", p.loss);
   PutOptional(&out, "learning_rate", p.learning_rate);
   PutOptional(&out, "grad_norm", p.grad_norm);
+  if (p.expert_load.has_value()) {
+    out["expert_load"] = ExpertLoadToJson(*p.expert_load);
+  }
   if (p.memory_kept) out["memory_kept"] = true;
   for (const DeviceUse& use : p.device_use) {
     out["device_use"].push_back({{"device", use.device},

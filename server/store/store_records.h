@@ -12,7 +12,9 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/job_state.h"
+#include "base/model/expert_load.h"
 #include "base/priority.h"
+#include "nlohmann/json_fwd.hpp"
 
 namespace roundhouse {
 
@@ -40,6 +42,10 @@ struct DeviceUse {
   bool operator==(const DeviceUse&) const = default;
 };
 
+// As an object of metrics.jsonl and of the store; nothing for what is none.
+nlohmann::json ExpertLoadToJson(const ExpertLoadSummary& load);
+std::optional<ExpertLoadSummary> ExpertLoadFromJson(const nlohmann::json& in);
+
 // The numbers of a running job.  In memory; on disk as of the last transition
 // or checkpoint.
 struct JobProgress {
@@ -50,6 +56,7 @@ struct JobProgress {
   std::optional<double> loss;
   std::optional<double> learning_rate;
   std::optional<double> grad_norm;
+  std::optional<ExpertLoadSummary> expert_load;  // of the last step
   double tokens_per_second = 0;
   std::optional<absl::Time> eta;
   // While VALIDATING: the share of the datasets that is read.  Not stored.

@@ -27,6 +27,7 @@
 #define ROUNDHOUSE_SERVER_WEIGHTS_CHECKPOINT_H_
 
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <map>
 #include <optional>
@@ -52,8 +53,11 @@ struct DirectorySites {
 // The parts of a new directory.  Paths lie in TemporaryPath(plan).
 struct DirectoryPlan {
   std::string final_path;
-  std::string owner_uid;                     // "": of any job
-  std::vector<FilePart> parts;               // written by the files worker
+  std::string owner_uid;        // "": of any job
+  std::vector<FilePart> parts;  // written by the files worker
+  // Fills in `parts` and `total_bytes` first of all, off the loop, or neither
+  // where it fails; null: they are there.
+  std::function<absl::Status(DirectoryPlan&)> add_parts;
   std::map<std::string, std::string> texts;  // name -> content
   std::vector<std::string> copied_files;  // paths, copied by TokenizerFileName
   // The manifest of a checkpoint, with what the files worker wrote;

@@ -130,7 +130,7 @@ class CheckpointTest : public testing::Test {
     DirectoryPlan plan;
     plan.final_path = path;
     for (auto* files : {&TrainedFiles, &OptimizerFiles}) {
-      auto set = files(*state_, kStep, TemporaryName(path));
+      auto set = files(SavedStateOf(*state_, kStep), TemporaryName(path));
       EXPECT_TRUE(set.ok()) << set.status();
       for (FilePart& part : set->parts) {
         plan.total_bytes += part.file_bytes;

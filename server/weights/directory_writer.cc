@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "base/status.h"
 
 namespace roundhouse {
 namespace {
@@ -36,6 +37,13 @@ uint64_t BytesIn(const std::string& path) {
   return bytes;
 }
 
+absl::Status AddParts(DirectoryPlan& plan) {
+  if (plan.add_parts == nullptr) return absl::OkStatus();
+  RETURN_IF_ERROR(plan.add_parts(plan));
+  plan.add_parts = nullptr;
+  return absl::OkStatus();
+}
+
 // Bytes of disk that a directory takes.
 uint64_t DirectoryBytes(const DirectoryPlan& plan) {
   uint64_t bytes = plan.total_bytes;
@@ -56,13 +64,16 @@ void DirectoryWriter::Write(DirectoryPlan plan, Done done) {
 
 void DirectoryWriter::Begin(const Job& job) {
   around_.background.Run(
-      [plan = job.plan, need_bytes = job.need_bytes] {
+      [plan = job.plan, need_bytes = job.need_bytes]() -> absl::Status {
+        RETURN_IF_ERROR(AddParts(*plan));
         *need_bytes = DirectoryBytes(*plan);
         return BeginDirectory(*plan);
       },
       [this, job](const absl::Status& begun) {
         if (begun.ok()) {
           WriteParts(job);
+        } else if (job.plan->add_parts != nullptr) {
+          job.done(begun);  // no room on a disk would change it
         } else {
           Abandon(job, begun);
         }

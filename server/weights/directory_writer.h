@@ -59,9 +59,9 @@ class DirectoryWriter {
 
   // A plan with a manifest is a checkpoint: its shards are filled in with what
   // the files worker says.  Once, from the loop, `done` gets OK, the errors of
-  // BeginDirectory and FinishDirectory, UNAVAILABLE when the arena has no room
-  // for the tables, what the worker failed with, or CANCELLED by GiveUp.
-  // REQUIRES: no other is written or held.
+  // the plan's add_parts, BeginDirectory and FinishDirectory, UNAVAILABLE when
+  // the arena has no room for the tables, what the worker failed with, or
+  // CANCELLED by GiveUp. REQUIRES: no other is written or held.
   void Write(DirectoryPlan plan, Done done);
 
   // Bytes of the files of the directory that was finished last.

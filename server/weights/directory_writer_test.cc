@@ -2,6 +2,7 @@
 
 #include <signal.h>
 
+#include "base/status.h"
 #include "server/testing/job_parts_test_fixture.h"
 
 namespace roundhouse {
@@ -21,10 +22,14 @@ class DirectoryWriterTest : public JobPartsTest, public DirectoryWriter::Owner {
   DirectoryPlan Plan() {
     DirectoryPlan plan;
     plan.final_path = root_ + "/job/checkpoint-4";
-    WeightFiles files =
-        *TrainedFiles(memory_->state(), 0, TemporaryName(plan.final_path));
-    plan.parts = std::move(files.parts);
-    plan.total_bytes = files.total_bytes;
+    plan.add_parts = [saved = SavedStateOf(memory_->state(), 0)](
+                         DirectoryPlan& whole) -> absl::Status {
+      ASSIGN_OR_RETURN(WeightFiles files,
+                       TrainedFiles(saved, TemporaryName(whole.final_path)));
+      whole.parts = std::move(files.parts);
+      whole.total_bytes = files.total_bytes;
+      return absl::OkStatus();
+    };
     plan.texts["config.json"] = "{}";
     plan.manifest.emplace();
     plan.manifest->step = 4;

@@ -155,6 +155,7 @@ class Planner {
   absl::Status PlaceShard(const std::string& file,
                           const std::vector<Tensor>& tensors);
   void CutPieces(const Tensor& tensor, size_t part, uint64_t offset);
+  void SetSyncs();
 
   const ExportRequest& request_;
   const ExportPlanOptions& options_;
@@ -320,6 +321,7 @@ absl::Status Planner::PlaceFiles() {
     RETURN_IF_ERROR(PlaceShard(file, shards[i]));
     for (const Tensor& tensor : shards[i]) file_of_tensor[tensor.name] = file;
   }
+  SetSyncs();
   if (count > 1) {
     plan_.texts["model.safetensors.index.json"] =
         SafetensorsIndexJson(file_of_tensor, plan_.bytes);
@@ -359,6 +361,20 @@ void Planner::CutPieces(const Tensor& tensor, size_t part, uint64_t offset) {
     piece.rows.output_offset = offset + row * tensor.row_bytes();
     piece.bytes = piece.rows.row_count * tensor.row_bytes();
     plan_.pieces.push_back(std::move(piece));
+  }
+}
+
+// Small pieces wait for the disk together: once where as much was written as a
+// piece has at most, and at the end of each file.
+void Planner::SetSyncs() {
+  uint64_t unsynced = 0;
+  for (size_t i = 0; i < plan_.pieces.size(); ++i) {
+    ExportPiece& piece = plan_.pieces[i];
+    unsynced += piece.bytes;
+    const bool last =
+        i + 1 == plan_.pieces.size() || plan_.pieces[i + 1].part != piece.part;
+    piece.rows.sync = last || unsynced >= options_.max_piece_bytes;
+    if (piece.rows.sync) unsynced = 0;
   }
 }
 

@@ -227,6 +227,28 @@ TEST_F(ExportPlanTest, ShardsAndPieces) {
             absl::StrCat("model-00001-of-0000", shards, ".safetensors"));
 }
 
+// What a file's pieces wrote is on the disk when its last piece is over, and as
+// soon as it is as much as a piece has at most.
+TEST_F(ExportPlanTest, SmallPiecesWaitForTheDiskTogether) {
+  options_.max_shard_bytes = 6000;
+  options_.max_piece_bytes = 900;
+  const auto plan = Plan(Request("base", ExportKind::kFull));
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  uint64_t unsynced = 0;
+  size_t unsynced_pieces = 0;
+  for (size_t i = 0; i < plan->pieces.size(); ++i) {
+    const ExportPiece& piece = plan->pieces[i];
+    unsynced += piece.bytes;
+    const bool last =
+        i + 1 == plan->pieces.size() || plan->pieces[i + 1].part != piece.part;
+    EXPECT_EQ(piece.rows.sync, last || unsynced >= 900) << i;
+    EXPECT_LT(unsynced, 1800u);
+    if (piece.rows.sync) unsynced = 0;
+    unsynced_pieces += piece.rows.sync ? 0 : 1;
+  }
+  EXPECT_GT(unsynced_pieces, 5u);
+}
+
 TEST_F(ExportPlanTest, AnAdapterIsCopiedAsItIs) {
   Write("adapter/trainer_state.json", "{}");
   for (ExportKind kind : {ExportKind::kAsIs, ExportKind::kAdapter}) {

@@ -11,7 +11,7 @@ class FileOperationTest : public JobPartsTest {
     const std::vector<FilePart> parts =
         kind == wire::FileOpKind::kInit
             ? InitParts(memory_->state())
-            : TrainedFiles(memory_->state(), 0, root_)->parts;
+            : TrainedFiles(SavedStateOf(memory_->state(), 0), root_)->parts;
     return *FileTable::Create(*arena_, kind, parts);
   }
 };

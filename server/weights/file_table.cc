@@ -314,43 +314,58 @@ std::vector<FilePart> InitParts(const TrainingState& state) {
   return {part};
 }
 
-absl::StatusOr<WeightFiles> TrainedFiles(const TrainingState& state,
-                                         int64_t update,
+SavedState SavedStateOf(const TrainingState& state, int64_t update) {
+  SavedState saved;
+  saved.specs = state.shared_units();
+  saved.adapters = state.options().adapter.present();
+  saved.stale = state.options().stale;
+  ForTrained(state, [&](int unit, const UnitSpec&) {
+    const wire::UnitLayout& layout = state.layout(unit);
+    saved.units.push_back(
+        {.index = static_cast<size_t>(unit),
+         .dtype = state.dtype(unit),
+         .weights = state.Weights(unit, update).offset,
+         .previous = saved.stale ? state.Weights(unit, update - 1).offset : 0,
+         .master = layout.master_offset,
+         .exp_avg = layout.exp_avg_offset,
+         .exp_avg_sq = layout.exp_avg_sq_offset});
+  });
+  return saved;
+}
+
+absl::StatusOr<WeightFiles> TrainedFiles(const SavedState& state,
                                          const std::string& directory) {
   std::vector<Outgoing> tensors;
-  ForTrained(state, [&](int unit, const UnitSpec& spec) {
-    for (const StoredTensor& stored : StoredTensors(spec)) {
-      tensors.push_back(MakeOutgoing(
-          stored, "", state.Weights(unit, update).offset, state.dtype(unit)));
+  for (const SavedState::Unit& unit : state.units) {
+    for (const StoredTensor& stored :
+         StoredTensors((*state.specs)[unit.index])) {
+      tensors.push_back(MakeOutgoing(stored, "", unit.weights, unit.dtype));
     }
-  });
-  const bool adapters = state.options().adapter.present();
+  }
   return MakeFiles(
-      directory, adapters ? "adapter_model" : "model",
-      adapters ? std::numeric_limits<uint64_t>::max() : kMaxShardBytes,
+      directory, state.adapters ? "adapter_model" : "model",
+      state.adapters ? std::numeric_limits<uint64_t>::max() : kMaxShardBytes,
       std::move(tensors));
 }
 
-absl::StatusOr<WeightFiles> OptimizerFiles(const TrainingState& state,
-                                           int64_t update,
+absl::StatusOr<WeightFiles> OptimizerFiles(const SavedState& state,
                                            const std::string& directory) {
   std::vector<Outgoing> tensors;
-  ForTrained(state, [&](int unit, const UnitSpec& spec) {
-    const wire::UnitLayout& layout = state.layout(unit);
+  for (const SavedState::Unit& unit : state.units) {
     const std::pair<const char*, uint64_t> kinds[] = {
-        {".master", layout.master_offset},
-        {".exp_avg", layout.exp_avg_offset},
-        {".exp_avg_sq", layout.exp_avg_sq_offset}};
-    for (const StoredTensor& stored : StoredTensors(spec)) {
+        {".master", unit.master},
+        {".exp_avg", unit.exp_avg},
+        {".exp_avg_sq", unit.exp_avg_sq}};
+    for (const StoredTensor& stored :
+         StoredTensors((*state.specs)[unit.index])) {
       for (const auto& [suffix, base] : kinds) {
         tensors.push_back(MakeOutgoing(stored, suffix, base, DType::kF32));
       }
-      if (!state.options().stale) continue;
-      tensors.push_back(MakeOutgoing(stored, kPreviousSuffix,
-                                     state.Weights(unit, update - 1).offset,
-                                     state.dtype(unit)));
+      if (!state.stale) continue;
+      tensors.push_back(
+          MakeOutgoing(stored, kPreviousSuffix, unit.previous, unit.dtype));
     }
-  });
+  }
   return MakeFiles(directory, "optimizer", kMaxShardBytes, std::move(tensors));
 }
 

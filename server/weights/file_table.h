@@ -1,7 +1,7 @@
 // The table that tells the files worker which tensors lie where in which files
 // (base/wire/layout.h), in arena memory lent for one operation.
 //
-// Runs on the event loop's thread.
+// Runs on the event loop's thread, but for what says otherwise.
 #ifndef ROUNDHOUSE_SERVER_WEIGHTS_FILE_TABLE_H_
 #define ROUNDHOUSE_SERVER_WEIGHTS_FILE_TABLE_H_
 
@@ -86,17 +86,34 @@ struct WeightFiles {
   std::string index_json;
   uint64_t total_bytes = 0;
 };
-// Compute weights of what trains, as `update` left them: a whole model as
-// model.safetensors or its shards, adapters as adapter_model.safetensors, one
-// file of any size, since PEFT reads no other.
-absl::StatusOr<WeightFiles> TrainedFiles(const TrainingState& state,
-                                         int64_t update,
+// Where what trains lies in the arena, as `update` left it.  A value of its
+// own: names of 147,000 tensors are made on another thread.
+struct SavedState {
+  struct Unit {
+    size_t index = 0;  // of `specs`
+    DType dtype = DType::kF32;
+    uint64_t weights = 0;
+    uint64_t previous = 0;  // the weights before the update
+    uint64_t master = 0;
+    uint64_t exp_avg = 0;
+    uint64_t exp_avg_sq = 0;
+  };
+  std::shared_ptr<const std::vector<UnitSpec>> specs;
+  std::vector<Unit> units;  // that train, in order
+  bool adapters = false;
+  bool stale = false;  // weights are there as the update before left them, too
+};
+SavedState SavedStateOf(const TrainingState& state, int64_t update);
+
+// Compute weights: a whole model as model.safetensors or its shards, adapters
+// as adapter_model.safetensors, one file of any size, since PEFT reads no
+// other.  Any thread, as the next.
+absl::StatusOr<WeightFiles> TrainedFiles(const SavedState& state,
                                          const std::string& directory);
 // Masters and moments as optimizer.safetensors or its shards; names are the
 // parameter's with .master, .exp_avg, .exp_avg_sq.  Compute weights as the
 // update before left them, where they are kept, as .previous.
-absl::StatusOr<WeightFiles> OptimizerFiles(const TrainingState& state,
-                                           int64_t update,
+absl::StatusOr<WeightFiles> OptimizerFiles(const SavedState& state,
                                            const std::string& directory);
 
 }  // namespace roundhouse

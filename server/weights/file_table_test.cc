@@ -231,8 +231,8 @@ TEST_F(AdapterFileTableTest, TheBaseIsLoadedOnceAndAdaptersTwice) {
 }
 
 TEST_F(AdapterFileTableTest, SavesTheAdaptersUnderPeftsNames) {
-  const auto weights = TrainedFiles(*state_, 0, "/dir");
-  const auto optimizer = OptimizerFiles(*state_, 0, "/dir");
+  const auto weights = TrainedFiles(SavedStateOf(*state_, 0), "/dir");
+  const auto optimizer = OptimizerFiles(SavedStateOf(*state_, 0), "/dir");
   ASSERT_TRUE(weights.ok() && optimizer.ok());
   ASSERT_EQ(weights->parts.size(), 1u);
   const FilePart& part = weights->parts[0];
@@ -251,8 +251,8 @@ TEST_F(AdapterFileTableTest, SavesTheAdaptersUnderPeftsNames) {
 // The headers that a save writes are ones that a load accepts, and the data
 // follow each other to the end.
 TEST_P(FileTableTest, SavedFilesHaveWholeHeadersUnderTheirNames) {
-  const auto model = TrainedFiles(*state_, 0, "/dir");
-  const auto optimizer = OptimizerFiles(*state_, 0, "/dir");
+  const auto model = TrainedFiles(SavedStateOf(*state_, 0), "/dir");
+  const auto optimizer = OptimizerFiles(SavedStateOf(*state_, 0), "/dir");
   ASSERT_TRUE(model.ok() && optimizer.ok());
   ASSERT_EQ(model->parts.size(), 1u);
   ASSERT_EQ(optimizer->parts.size(), 1u);

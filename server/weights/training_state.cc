@@ -113,7 +113,8 @@ absl::StatusOr<std::unique_ptr<TrainingState>> TrainingState::Create(
   job.seed = options.seed;
   WriteJobTables(arena.arena(), state->range_.offset(), placement.units,
                  placement.parameters, job);
-  state->units_ = TrainingUnits(options.model, options.adapter);
+  state->units_ = std::make_shared<const std::vector<UnitSpec>>(
+      TrainingUnits(options.model, options.adapter));
   state->layouts_ = std::move(placement.units);
   state->second_offsets_ = std::move(placement.second_offsets);
   state->job_layout_ = job;

@@ -59,7 +59,10 @@ class TrainingState {
   uint64_t host_bytes() const { return range_.bytes(); }  // without the base
   // Null without adapters.
   const std::shared_ptr<BaseWeights>& base() const { return base_; }
-  const std::vector<UnitSpec>& units() const { return units_; }
+  const std::vector<UnitSpec>& units() const { return *units_; }
+  const std::shared_ptr<const std::vector<UnitSpec>>& shared_units() const {
+    return units_;
+  }
   const wire::UnitLayout& layout(int unit) const { return layouts_[unit]; }
   const TrainingStateOptions& options() const { return options_; }
 
@@ -104,7 +107,7 @@ class TrainingState {
   const TrainingStateOptions options_;
   const std::shared_ptr<BaseWeights> base_;
   ArenaRange range_;
-  std::vector<UnitSpec> units_;
+  std::shared_ptr<const std::vector<UnitSpec>> units_;
   std::vector<wire::UnitLayout> layouts_;
   std::vector<uint64_t> second_offsets_;  // per unit; 0: it has one copy
   wire::JobLayout job_layout_ = {};

@@ -1,9 +1,9 @@
 """Tokens per second and peak memory of training on CPU, beside a plain PyTorch
 loop over the same model, batches and threads.
 
-    bazel run //tests/bench:cpu_training -- [--length 512,2048]
-        [--dtype fp32,bf16] [--method full,lora] [--steps 4] [--runs 3]
-        [--side TEXT] [-o csv]
+    bazel run //tests/bench:cpu_training -- [--model dense,experts]
+        [--length 512,2048] [--dtype fp32,bf16] [--method full,lora]
+        [--steps 4] [--runs 3] [--side TEXT] [-o csv]
 
 Per combination, in turn in one run: the PyTorch loop (one process of two
 threads) without and with gradient checkpointing, and the daemon with two
@@ -11,6 +11,8 @@ workers of one thread under the plan for speed (one fused stage over the whole
 model, nothing recomputed) and the plan for memory (a stage a quarter of the
 layers, layer recomputation, logits of 256 tokens at once). Batch 16. A model of
 about 50 million parameters with random weights; rows of exactly the length.
+The model with experts has 16 in each layer, of which a token goes to two; both
+of transformers' ways to compute them are there, grouped_mm and eager.
 
 Throughput is that of the steps after the first. Memory is the largest sum of
 PSS over all processes of one side, the daemon's included, sampled once a
@@ -20,6 +22,7 @@ this text in their names. Needs tests/parity/setup.
 
 import argparse
 import collections
+import itertools
 import json
 import os
 import pathlib
@@ -44,6 +47,8 @@ SHAPE = {"hidden_size": 512, "intermediate_size": 1536,
          "num_hidden_layers": LAYERS, "num_attention_heads": 8,
          "num_key_value_heads": 4, "head_dim": 64, "vocab_size": 24576,
          "max_position_embeddings": 4096, "tie_word_embeddings": True}
+EXPERTS = {"num_experts": 16, "num_experts_per_tok": 2,
+           "moe_intermediate_size": 96, "mlp_only_layers": []}
 # Sequences: a micro-batch holds about 2,048 tokens.
 MICRO_BATCH = {512: 4, 2048: 1}
 PLANS = {
@@ -90,11 +95,12 @@ def pss(pid):
     return 0
 
 
-def make_model(folder, dtype):
+def make_model(folder, experts, dtype):
     """Random weights drawn by transformers itself; a byte-level tokenizer."""
-    harness.make_model(folder)
+    harness.make_model(folder, family="qwen3_moe" if experts else "qwen3")
     config = json.loads((folder / "config.json").read_text())
-    config.update(SHAPE, dtype={"fp32": "float32", "bf16": "bfloat16"}[dtype])
+    config.update(SHAPE, **(EXPERTS if experts else {}),
+                  dtype={"fp32": "float32", "bf16": "bfloat16"}[dtype])
     (folder / "config.json").write_text(json.dumps(config))
     subprocess.run([ORACLE, "-c", """
 import sys, torch, transformers
@@ -127,13 +133,15 @@ def summary(seconds, length, memory, loss):
                   loss)
 
 
-def run_loop(scratch, case, checkpointing):
+def run_loop(scratch, case, checkpointing=False, experts=None):
     words = [ORACLE, LOOP, "--model", scratch.data / "model",
              "--rows", scratch.data / "rows", "--dtype", case.dtype,
              "--threads", 2, "--batch", BATCH,
              "--micro-batch", MICRO_BATCH[case.length], "--steps", case.steps]
     if case.method == "lora":
         words += ["--lora", LORA_RANK]
+    if experts:
+        words += ["--experts", experts]
     if checkpointing:
         words.append("--gradient-checkpointing")
     with subprocess.Popen([*map(str, words)], stdout=subprocess.PIPE,
@@ -171,27 +179,40 @@ def run_daemon(scratch, case, plan):
     return result
 
 
-SIDES = {
-    "PyTorch": lambda *case: run_loop(*case, checkpointing=False),
-    "PyTorch, gradient checkpointing":
-        lambda *case: run_loop(*case, checkpointing=True),
+OURS = {
     "Roundhouse, plan for speed": lambda *case: run_daemon(*case, "speed"),
     "Roundhouse, plan for memory": lambda *case: run_daemon(*case, "memory"),
 }
+SIDES = {
+    "dense": {
+        "PyTorch": run_loop,
+        "PyTorch, gradient checkpointing":
+            lambda *case: run_loop(*case, checkpointing=True),
+        **OURS},
+    "experts": {
+        "PyTorch, grouped_mm":
+            lambda *case: run_loop(*case, experts="grouped_mm"),
+        "PyTorch, eager": lambda *case: run_loop(*case, experts="eager"),
+        "PyTorch, grouped_mm, gradient checkpointing":
+            lambda *case: run_loop(*case, checkpointing=True,
+                                   experts="grouped_mm"),
+        **OURS},
+}
 
-Case = collections.namedtuple("Case", "length dtype method steps")
+Case = collections.namedtuple("Case", "model length dtype method steps")
 
 
 def measure(case, sides, runs):
     """{side: [Result]}, the sides taking turns."""
     found = collections.defaultdict(list)
     with harness.Scratch() as scratch:
-        make_model(scratch.data / "model", case.dtype)
+        make_model(scratch.data / "model", case.model == "experts",
+                   case.dtype)
         make_rows(scratch, scratch.data / "model", case.length,
                   BATCH * case.steps)
         for _ in range(runs):
             for side in sides:
-                found[side].append(SIDES[side](scratch, case))
+                found[side].append(SIDES[case.model][side](scratch, case))
                 print(case, side, found[side][-1], file=sys.stderr, flush=True)
     return found
 
@@ -200,7 +221,7 @@ def print_case(case, found, form):
     def median(side, field):
         return statistics.median(getattr(r, field) for r in found[side])
 
-    name = f"{case.method} {case.dtype} length {case.length}"
+    name = f"{case.model} {case.method} {case.dtype} length {case.length}"
     first = next(iter(found))  # PyTorch, unless --side leaves it out
     for side in found:
         rate = median(side, "tokens_per_second")
@@ -217,6 +238,7 @@ def print_case(case, found, form):
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--model", default="dense,experts")
     parser.add_argument("--length", default="512,2048")
     parser.add_argument("--dtype", default="fp32,bf16")
     parser.add_argument("--method", default="full,lora")
@@ -228,9 +250,16 @@ def main():
     options = parser.parse_args()
     if not ORACLE.exists():
         parser.error(f"{ORACLE} does not exist: run tests/parity/setup")
-    sides = [side for side in SIDES if options.side in side]
-    if not sides:
-        parser.error(f"--side: {options.side}: these are: {', '.join(SIDES)}")
+    models = options.model.split(",")
+    for model in models:
+        if model not in SIDES:
+            parser.error(f"--model: {model}: these are: {', '.join(SIDES)}")
+    sides = {model: [side for side in SIDES[model] if options.side in side]
+             for model in models}
+    if not all(sides.values()):
+        parser.error(f"--side: {options.side}: these are: "
+                     + ", ".join(side for model in models
+                                 for side in SIDES[model]))
     if options.steps < 2:
         parser.error("--steps: at least 2, the first is not counted")
     header = ["case", "side", "tokens/s", "ratio", "peak MiB", "ratio", "loss"]
@@ -238,12 +267,12 @@ def main():
         print("| " + " | ".join(header) + " |\n" + "|---" * len(header) + "|")
     else:
         print(",".join(header))
-    for length in map(int, options.length.split(",")):
-        for dtype in options.dtype.split(","):
-            for method in options.method.split(","):
-                case = Case(length, dtype, method, options.steps)
-                print_case(case, measure(case, sides, options.runs),
-                           options.form)
+    for model, length, dtype, method in itertools.product(
+            models, map(int, options.length.split(",")),
+            options.dtype.split(","), options.method.split(",")):
+        case = Case(model, length, dtype, method, options.steps)
+        print_case(case, measure(case, sides[model], options.runs),
+                   options.form)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
     torch_loop.py --model DIR --rows FILE --dtype fp32|bf16 --threads N
                   --batch N --micro-batch N --steps N [--lora R]
-                  [--gradient-checkpointing]
+                  [--gradient-checkpointing] [--experts eager|grouped_mm]
 
 FILE holds rows of token ids, a JSON list a line, all of one length. Writes one
 JSON line a step to standard output: {"step", "seconds", "loss"}; seconds are
@@ -17,8 +17,8 @@ import torch
 import transformers
 
 LEARNING_RATE = 1e-4
-LORA_TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj",
-                "down_proj"]
+ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
+LORA_TARGETS = [*ATTENTION, "gate_proj", "up_proj", "down_proj"]
 
 
 def arguments():
@@ -32,6 +32,7 @@ def arguments():
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--lora", type=int, default=0)
     parser.add_argument("--gradient-checkpointing", action="store_true")
+    parser.add_argument("--experts", choices=("eager", "grouped_mm"))
     return parser.parse_args()
 
 
@@ -40,12 +41,15 @@ def make_model(options):
     model = transformers.AutoModelForCausalLM.from_pretrained(
         options.model, dtype=dtype)
     model.config.use_cache = False
+    if options.experts:
+        model.set_experts_implementation(options.experts)
     if options.lora:
         import peft
 
         model = peft.get_peft_model(model, peft.LoraConfig(
             r=options.lora, lora_alpha=2 * options.lora,
-            target_modules=LORA_TARGETS, task_type="CAUSAL_LM"))
+            target_modules=ATTENTION if options.experts else LORA_TARGETS,
+            task_type="CAUSAL_LM"))
     if options.gradient_checkpointing:
         model.enable_input_require_grads()
         model.gradient_checkpointing_enable()

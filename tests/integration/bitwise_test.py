@@ -179,6 +179,11 @@ FAMILIES.update({
         2, EXPERTS,
         {"dtype": "bf16", "optimizer_mode": "async", "micro_batch_size": 1,
          "plan": PLANS["backward_begins_inside"]}),
+    "shared_expert": (
+        2, {"family": "qwen2_moe", "dtype": "bf16", "use_sliding_window": True,
+            "sliding_window": 5, "max_window_layers": 3},
+        {"dtype": "bf16", "micro_batch_size": 1, "optimizer_mode": "async",
+         "plan": PLANS["backward_begins_inside"]}),
     "mixtral_window": (
         2, {"family": "mixtral", "sliding_window": 5, "dtype": "bf16"},
         {"dtype": "bf16", "packing": True, "plan": PLANS["uneven"]}),

@@ -61,6 +61,11 @@ FAMILIES = {
                   "model_type": "qwen3_moe", "num_experts": EXPERTS,
                   "num_experts_per_tok": 2, "moe_intermediate_size": 24,
                   "norm_topk_prob": True, "mlp_only_layers": [DENSE_LAYER]},
+    "qwen2_moe": {"architectures": ["Qwen2MoeForCausalLM"],
+                  "model_type": "qwen2_moe", "num_experts": EXPERTS,
+                  "num_experts_per_tok": 2, "moe_intermediate_size": 24,
+                  "shared_expert_intermediate_size": 40,
+                  "mlp_only_layers": [DENSE_LAYER]},
     "mixtral": {"architectures": ["MixtralForCausalLM"],
                 "model_type": "mixtral", "num_local_experts": EXPERTS,
                 "num_experts_per_tok": 2, "sliding_window": None},
@@ -75,19 +80,24 @@ class Failure(Exception):
 
 def mixture_shapes(family):
     inner = FAMILIES[family].get("moe_intermediate_size", INNER)
-    module, gate, up, down = {
-        "qwen3_moe": ("mlp", "gate_proj", "up_proj", "down_proj"),
-        "mixtral": ("block_sparse_moe", "w1", "w3", "w2")}[family]
+    shared = FAMILIES[family].get("shared_expert_intermediate_size", 0)
+    module, *matrices = (
+        ("block_sparse_moe", "w1", "w3", "w2") if family == "mixtral" else
+        ("mlp", "gate_proj", "up_proj", "down_proj"))
+    mlps = {f"experts.{expert}": inner for expert in range(EXPERTS)}
     shapes = {f"{module}.gate": [EXPERTS, HIDDEN]}
-    for expert in range(EXPERTS):
-        for name, shape in ((gate, [inner, HIDDEN]), (up, [inner, HIDDEN]),
-                            (down, [HIDDEN, inner])):
-            shapes[f"{module}.experts.{expert}.{name}"] = shape
+    if shared:
+        mlps["shared_expert"] = shared
+        shapes[f"{module}.shared_expert_gate"] = [1, HIDDEN]
+    for name, width in mlps.items():
+        for matrix, shape in zip(matrices, ([width, HIDDEN], [width, HIDDEN],
+                                            [HIDDEN, width])):
+            shapes[f"{module}.{name}.{matrix}"] = shape
     return shapes
 
 
 def layer_shapes(family="qwen3", layer=0):
-    experts = family == "mixtral" or (family == "qwen3_moe" and
+    experts = family == "mixtral" or (family.endswith("_moe") and
                                       layer != DENSE_LAYER)
     return {
         "input_layernorm": [HIDDEN],
@@ -113,7 +123,7 @@ def parameter_shapes(vocabulary, tied, family="qwen3"):
             if (family.startswith("qwen3")
                     or name[-6:] not in ("q_norm", "k_norm")):
                 shapes[f"{path}.weight"] = shape
-            if family == "qwen2" and name[-6:] in ("q_proj", "k_proj",
+            if family.startswith("qwen2") and name[-6:] in ("q_proj", "k_proj",
                                                    "v_proj"):
                 shapes[f"{path}.bias"] = shape[:1]
     shapes["model.norm.weight"] = [HIDDEN]

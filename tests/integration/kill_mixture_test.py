@@ -26,6 +26,20 @@ class KillMixtureTest(kill_test.KillTest):
     kill_count = kill_test.KILLS // 3
     model = {"tied": True, "dtype": "bf16", "family": "qwen3_moe"}
 
+    def test_loads_of_experts_are_told(self):
+        # The other tests compare them, too.
+        steps = [line for line in self.undisturbed["metrics"]
+                 if "loss" in line]
+        self.assertEqual(len(steps), kill_test.STEPS)
+        for load in (line["expert_load"] for line in steps):
+            # Two of four experts have each token, so none has over twice the
+            # mean.
+            self.assertGreaterEqual(load["max_over_mean"], 1)
+            self.assertLessEqual(load["max_over_mean"], 2)
+            self.assertGreater(load["entropy"], 0.4)
+            self.assertIn(load["unhit_experts"], range(3 * 2))
+            self.assertIn(load["layer"], (0, 2, 3))
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -93,6 +93,18 @@ CASES = {
         "Mixtral", False, 11,
         {"num_local_experts": 8, "num_experts_per_tok": 2,
          "sliding_window": WINDOW}),
+    "qwen2_moe_untied": Case(
+        "Qwen2Moe", False, 14,
+        {"num_experts": 8, "num_experts_per_tok": 2,
+         "moe_intermediate_size": 32, "shared_expert_intermediate_size": 48,
+         "norm_topk_prob": False}),
+    "qwen2_moe_windows": Case(
+        "Qwen2Moe", True, 105,
+        {"num_experts": 16, "num_experts_per_tok": 4,
+         "moe_intermediate_size": 24, "shared_expert_intermediate_size": 40,
+         "norm_topk_prob": True, "mlp_only_layers": [1], "qkv_bias": False,
+         "use_sliding_window": True, "sliding_window": WINDOW,
+         "max_window_layers": 2}),
     "qwen3_moe_dense_between": Case(
         "Qwen3Moe", False, 1008,
         {"num_experts": 8, "num_experts_per_tok": 2,

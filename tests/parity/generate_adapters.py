@@ -50,6 +50,8 @@ ADAPTERS = {
                         "target_modules": "all-linear"}, torch.bfloat16),
     "mixtral_untied": ({"r": 3, "lora_alpha": 5, "target_modules":
                         ["k_proj", "v_proj", "o_proj"]}, torch.float16),
+    "qwen2_moe_untied": ({"r": 2, "lora_alpha": 3, "target_modules":
+                          ["q_proj", "k_proj", "o_proj"]}, torch.float32),
     "qwen2_untied": ({"r": 5, "lora_alpha": 7.5, "target_modules":
                       ["q_proj", "v_proj", "down_proj"]}, torch.float16),
     # PEFT's all-linear would adapt the experts, too.
@@ -62,7 +64,8 @@ ADAPTERS = {
 
 
 # With another an expert would be picked by a hair.
-SEEDS = {"mixtral_untied": 3, "qwen3_moe_dense_between": 2}
+SEEDS = {"mixtral_untied": 3, "qwen2_moe_untied": 1,
+         "qwen3_moe_dense_between": 2}
 
 
 def save_adapter(name, folder):

@@ -20,11 +20,12 @@ from tokenizers import Tokenizer, models, pre_tokenizers  # noqa: E402
 
 GOLDENS = HERE / "goldens"
 CASES = ("llama_tied", "llama_untied", "mistral_untied", "mixtral_untied",
-         "qwen2_tied", "qwen2_untied", "qwen3_moe_dense_between",
-         "qwen3_moe_windows", "qwen3_tied", "qwen3_untied")
+         "qwen2_moe_untied", "qwen2_moe_windows", "qwen2_tied", "qwen2_untied",
+         "qwen3_moe_dense_between", "qwen3_moe_windows", "qwen3_tied",
+         "qwen3_untied")
 # The cases with an adapter, and the dtype of the base that it is merged into.
 ADAPTERS = {"llama_tied": "F32", "mistral_untied": "BF16",
-            "mixtral_untied": "F16",
+            "mixtral_untied": "F16", "qwen2_moe_untied": "F32",
             "qwen2_untied": "F16", "qwen3_moe_dense_between": "BF16",
             "qwen3_tied": "F32"}
 NAMES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}

@@ -23,17 +23,23 @@ struct Case {
   bool adapted = false;
 };
 
-inline constexpr Case kFamilies[] = {
-    {"llama_tied"},       {"llama_untied"}, {"mistral_untied"},
-    {"mixtral_untied"},   {"qwen2_tied"},   {"qwen2_untied"},
-    {"qwen3_tied"},       {"qwen3_untied"}, {"qwen3_moe_dense_between"},
-    {"qwen3_moe_windows"}};
-inline constexpr Case kAdapters[] = {{"llama_tied", true},
-                                     {"mistral_untied", true},
-                                     {"mixtral_untied", true},
-                                     {"qwen2_untied", true},
-                                     {"qwen3_moe_dense_between", true},
-                                     {"qwen3_tied", true}};
+inline constexpr Case kFamilies[] = {{"llama_tied"},
+                                     {"llama_untied"},
+                                     {"mistral_untied"},
+                                     {"mixtral_untied"},
+                                     {"qwen2_moe_untied"},
+                                     {"qwen2_moe_windows"},
+                                     {"qwen2_tied"},
+                                     {"qwen2_untied"},
+                                     {"qwen3_tied"},
+                                     {"qwen3_untied"},
+                                     {"qwen3_moe_dense_between"},
+                                     {"qwen3_moe_windows"}};
+inline constexpr Case kAdapters[] = {
+    {"llama_tied", true},     {"mistral_untied", true},
+    {"mixtral_untied", true}, {"qwen2_moe_untied", true},
+    {"qwen2_untied", true},   {"qwen3_moe_dense_between", true},
+    {"qwen3_tied", true}};
 
 std::string NameOf(const Case& which);
 

@@ -146,6 +146,8 @@ void Planner::PlanPicks() {
     experts += has ? 1 : 0;
   }
   plan_.expert_layer_count = static_cast<uint64_t>(experts);
+  plan_.expert_count =
+      static_cast<uint64_t>(tables_.config.mixture.expert_count);
 }
 
 absl::Status Planner::CheckPicks(const wire::SlotMicroBatch& given,
@@ -164,7 +166,15 @@ absl::Status Planner::CheckPicks(const wire::SlotMicroBatch& given,
         {given.picked.offset + layer * sizeof(wire::Word), given.picked.value},
         name + ".picked"));
   }
-  return absl::OkStatus();
+  if (given.loads_offset == 0) return absl::OkStatus();
+  const uint64_t load_bytes = LoadBytes(
+      layers, static_cast<uint64_t>(tables_.config.mixture.expert_count));
+  RETURN_IF_ERROR(CheckBuffer({given.loads_offset, load_bytes}, load_bytes,
+                              name + ".loads_offset"));
+  const uint64_t token_bytes =
+      uint64_t{given.rows} * given.row_tokens * sizeof(int32_t);
+  return CheckBuffer({given.tokens_offset, token_bytes}, token_bytes,
+                     name + ".tokens_offset");
 }
 
 absl::Status Planner::PlanMicroBatch(size_t m) {
@@ -380,9 +390,11 @@ std::optional<LayerPicks> SlotPlan::PicksOf(
   if (at >= expert_layers.size() || expert_layers[at] < 0) return std::nullopt;
   const auto layer = static_cast<uint64_t>(expert_layers[at]);
   const uint64_t bytes = micro_batch.picks.bytes / expert_layer_count;
+  const uint64_t loads = micro_batch.loads_offset;
   return LayerPicks{{micro_batch.picks.offset + layer * bytes, bytes},
                     {micro_batch.picked.offset + layer * sizeof(wire::Word),
-                     micro_batch.picked.value}};
+                     micro_batch.picked.value},
+                    loads == 0 ? 0 : loads + LoadBytes(layer, expert_count)};
 }
 
 bool SlotPlan::HasHead(SlotKind kind) {

@@ -48,6 +48,7 @@ struct PlannedUnit {
 struct LayerPicks {
   wire::BufferRef buffer;
   wire::WordRef word;
+  uint64_t loads_offset = 0;  // of its experts; 0: nobody wants them
 };
 
 struct SlotPlan {
@@ -58,6 +59,7 @@ struct SlotPlan {
   // all layers with experts, by layer - first_layer; -1: none.
   std::vector<int> expert_layers;
   uint64_t expert_layer_count = 0;  // of the model
+  uint64_t expert_count = 0;        // of each
   BufferNeed inputs;                // one computing, one uploaded ahead
   BufferNeed gradients;             // likewise, of backward slots
   BufferNeed outputs;         // one micro-batch's written, one's downloading

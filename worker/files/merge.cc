@@ -95,11 +95,12 @@ class Merge {
         tile_(std::min(
             {merge.columns, kPieceElements,
              merge.rank == 0 ? kPieceElements : kMergeElements / merge.rank})),
-        batch_(tile_ < merge.columns
-                   ? 1
-                   : std::min(
-                         kPieceElements / tile_,
-                         kPieceElements / std::max<uint64_t>(merge.rank, 1))) {}
+        batch_(
+            tile_ < merge.columns
+                ? 1
+                : std::min({kPieceElements / tile_,
+                            kPieceElements / std::max<uint64_t>(merge.rank, 1),
+                            std::max<uint64_t>(merge.row_count, 1)})) {}
 
   absl::StatusOr<uint64_t> Do();
 
@@ -161,7 +162,7 @@ absl::StatusOr<uint64_t> Merge::Do() {
   for (uint64_t column = 0; column < merge_.columns; column += tile_) {
     RETURN_IF_ERROR(DoTile(column, std::min(tile_, merge_.columns - column)));
   }
-  RETURN_IF_ERROR(output_->Sync());
+  if (merge_.sync) RETURN_IF_ERROR(output_->Sync());
   return merge_.row_count * merge_.columns * DTypeBytes(merge_.output_dtype);
 }
 

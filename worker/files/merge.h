@@ -36,7 +36,8 @@ void AddProduct(const ScaledProduct& product, float* sum, float* merged);
 // Whether `value`, rounded to `dtype`, is a finite number.
 bool StaysFinite(float value, DType dtype);
 
-// Does all of it, and returns the bytes written when they are on the disk.
+// Does all of it, and returns the bytes written; with `sync` when they are on
+// the disk.
 // Repeatable: killed anywhere and done again, the file is the same.
 //   INVALID_ARGUMENT  a file has another size than the command says, a matrix
 //                     ends after its file, or a finite value of the base

@@ -62,6 +62,18 @@ at::Tensor Mlp(const LayerContext& context, const LayerTensors& weights,
                     SwiGlu(std::move(gate), up));
 }
 
+// What stands where a dense layer has its MLP alone; as transformers has it.
+at::Tensor Experts(const LayerContext& context, const LayerTensors& weights,
+                   const at::Tensor& x) {
+  const at::Tensor picked = Mixture(context, weights, x);
+  if (context.config.mixture.shared_size == 0) return picked;
+  // One after the other: gradients of x add up in the opposite order.
+  const at::Tensor shared = Mlp(context, weights, x);
+  const at::Tensor share =
+      at::sigmoid(Linear(x, weights[ParamRole::kSharedGate]));
+  return picked + share * shared;
+}
+
 }  // namespace
 
 at::Tensor DecoderLayer(const LayerContext& context,
@@ -76,7 +88,7 @@ at::Tensor DecoderLayer(const LayerContext& context,
       Attention(context, weights, shape, norm(flat, ParamRole::kInputNorm));
   const at::Tensor normed = norm(attended, ParamRole::kPostNorm);
   const at::Tensor output = attended + (context.config.HasExperts(context.layer)
-                                            ? Mixture(context, weights, normed)
+                                            ? Experts(context, weights, normed)
                                             : Mlp(context, weights, normed));
   return output.view(x.sizes());
 }

@@ -148,7 +148,7 @@ TEST_P(DeviceParity, RecomputedLayers) {
 TEST_P(DeviceParity, EveryFamilyWithItsBiasesAndWindows) {
   for (const Architecture architecture :
        {Architecture::kLlama, Architecture::kQwen2, Architecture::kMistral,
-        Architecture::kQwen3Moe}) {
+        Architecture::kQwen2Moe, Architecture::kQwen3Moe}) {
     SCOPED_TRACE(static_cast<int>(architecture));
     const ModelConfig config = TinyFamilyConfig(architecture, 2);
     Compare(GetParam(), TestModel(config, DType::kF32, 5),
@@ -158,8 +158,8 @@ TEST_P(DeviceParity, EveryFamilyWithItsBiasesAndWindows) {
 
 // In bf16 and fp16 the host's picks are given to the device: rounding would
 // pick others.
-TEST_P(DeviceParity, Experts) {
-  const ModelConfig config = TinyFamilyConfig(Architecture::kQwen3Moe, 3);
+void CompareExperts(const DeviceFactory& open, Architecture architecture) {
+  const ModelConfig config = TinyFamilyConfig(architecture, 3);
   const auto each = static_cast<size_t>(config.mixture.experts_per_token);
   TestBatch batch = MakeBatch(config, 2, 13, 6);
   for (size_t layer = 0; layer < config.mixture.layers.count(); ++layer) {
@@ -174,9 +174,15 @@ TEST_P(DeviceParity, Experts) {
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
     SCOPED_TRACE(DTypeName(dtype));
     for (const Keep keep : {Keep::kStage, Keep::kLayer}) {
-      Compare(GetParam(), TestModel(config, dtype, 5), batch, keep);
+      Compare(open, TestModel(config, dtype, 5), batch, keep);
     }
   }
+}
+TEST_P(DeviceParity, Experts) {
+  CompareExperts(GetParam(), Architecture::kQwen3Moe);
+}
+TEST_P(DeviceParity, ExpertsBesideAnMlp) {
+  CompareExperts(GetParam(), Architecture::kQwen2Moe);
 }
 
 // A GPU has a kernel of its own for them in bf16 and fp16.

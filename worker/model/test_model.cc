@@ -69,6 +69,17 @@ ModelConfig TinyFamilyConfig(Architecture architecture, int64_t layers) {
       config.sliding_window = 5;
       config.sliding_layers = LayersFrom(1, layers);
       break;
+    case Architecture::kQwen2Moe:
+      config.query_key_value_bias = true;
+      config.sliding_window = 5;
+      config.sliding_layers = LayersFrom(0, std::min<int64_t>(layers, 1));
+      config.mixture = {.expert_count = 6,
+                        .experts_per_token = 3,
+                        .expert_size = 16,
+                        .shared_size = 40,
+                        .renormalize = false,
+                        .layers = LayersFrom(0, layers)};
+      break;
     case Architecture::kMistral:
       config.sliding_window = 5;
       config.sliding_layers = LayersFrom(0, layers);

@@ -70,6 +70,12 @@ Case Experts(Case one) {
   return one;
 }
 
+// Where an MLP stands beside the experts.
+Case SharedExpert(Case one) {
+  one.architecture = Architecture::kQwen2Moe;
+  return one;
+}
+
 class WorkingMemoryTest : public testing::TestWithParam<Case> {
  protected:
   WorkingMemoryTest() { SetHostFusedKernels(&kernels_); }
@@ -97,6 +103,7 @@ ModelConfig Config(Architecture architecture) {
     // Both get every token, the most that one can get.
     config.mixture.expert_count = config.mixture.experts_per_token = 2;
     config.mixture.expert_size = 224;
+    if (config.mixture.shared_size > 0) config.mixture.shared_size = 448;
   }
   return config;
 }
@@ -279,7 +286,16 @@ INSTANTIATE_TEST_SUITE_P(
                  .dtype = DType::kBF16,
                  .adapters = true,
                  .layer_recompute = true,
-                 .with_head = false})),
+                 .with_head = false}),
+        SharedExpert({.name = "shared_expert", .with_head = false}),
+        SharedExpert({.name = "shared_expert_by_layer",
+                      .layer_recompute = true}),
+        SharedExpert({.name = "shared_expert_forward",
+                      .backward = false,
+                      .with_head = false}),
+        SharedExpert({.name = "shared_expert_adapters",
+                      .adapters = true,
+                      .with_head = false})),
     [](const testing::TestParamInfo<Case>& info) { return info.param.name; });
 
 }  // namespace

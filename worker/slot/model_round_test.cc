@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <variant>
@@ -141,6 +142,60 @@ TEST_F(PicksTest, ABackwardSlotWaitsForItsPicks) {
   job_.RaisePicks(2);
   EXPECT_TRUE(
       std::holds_alternative<wire::SlotDone>(workers_[0]->End(attempt)));
+}
+
+// The loads of the micro-batch's layers with experts in `slot`, by the picks.
+std::vector<ExpertLoad> Counted(const SlotTestJob& job,
+                                const wire::RunSlot& slot,
+                                const wire::SlotMicroBatch& micro_batch,
+                                const std::vector<int32_t>& tokens) {
+  const MixtureConfig& mixture = job.config().mixture;
+  const auto experts = static_cast<size_t>(mixture.expert_count);
+  const auto each = static_cast<size_t>(mixture.experts_per_token);
+  std::vector<ExpertLoad> loads(mixture.layers.count() * experts);
+  const ExpertPick* pick = job.picks(micro_batch.index);
+  size_t first = 0;  // of the layer's loads
+  for (int64_t layer = 0; layer < job.config().layer_count; ++layer) {
+    if (!job.config().HasExperts(layer)) continue;
+    for (size_t i = 0; i < tokens.size() * each; ++i, ++pick) {
+      const bool own = layer >= slot.first_layer && layer <= slot.last_layer;
+      if (own && tokens[i / each] >= 0) ++loads[first + size_t(*pick)];
+    }
+    first += experts;
+  }
+  return loads;
+}
+
+TEST_F(PicksTest, LoadsAreOfTheTokensThatAreNoPadding) {
+  std::vector<int32_t> tokens(SlotTestJob::kRows * SlotTestJob::kRowTokens);
+  for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = i % 3 == 0 ? -1 : 7;
+  const MixtureConfig& mixture = job_.config().mixture;
+  const uint64_t load_bytes = LoadBytes(
+      mixture.layers.count(), static_cast<uint64_t>(mixture.expert_count));
+  const wire::BufferRef ids = job_.Allocate(tokens.size() * sizeof(int32_t));
+  std::copy(tokens.begin(), tokens.end(),
+            job_.arena().At<int32_t>(ids.offset, tokens.size()));
+  for (wire::RunSlot& slot : slots_) {
+    if (slot.pick_use != wire::PickUse::kWrite) continue;
+    for (wire::SlotMicroBatch& micro_batch : slot.micro_batches) {
+      micro_batch.tokens_offset = ids.offset;
+      micro_batch.loads_offset = job_.Allocate(load_bytes).offset;
+    }
+  }
+  RunRound();
+  int compared = 0;
+  for (const wire::RunSlot& slot : slots_) {
+    for (const wire::SlotMicroBatch& micro_batch : slot.micro_batches) {
+      if (micro_batch.loads_offset == 0) continue;
+      const uint64_t count = load_bytes / sizeof(ExpertLoad);
+      const auto* const loads =
+          job_.arena().At<ExpertLoad>(micro_batch.loads_offset, count);
+      EXPECT_EQ(std::vector<ExpertLoad>(loads, loads + count),
+                Counted(job_, slot, micro_batch, tokens));
+      ++compared;
+    }
+  }
+  EXPECT_GT(compared, 2);
 }
 
 INSTANTIATE_TEST_SUITE_P(Experts, ModelRoundTest,

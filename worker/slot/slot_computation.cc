@@ -1,5 +1,6 @@
 #include "worker/slot/slot_computation.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -284,10 +285,30 @@ absl::Status SlotComputation::ForwardLayer(StageRun& run, size_t m,
   }
   RETURN_IF_ERROR(run.ForwardLayer(layer, weights));
   RETURN_IF_ERROR(run.CopyPicks(there));
+  CountLoads(command_.micro_batches[m], *picks);
   KillPoint("slot.picks.written");
   wire::Raise(word, picks->word.value, context_.arena.doorbells());
   KillPoint("slot.picks.raised");
   return absl::OkStatus();
+}
+
+// Counts by the picks that were just written.
+void SlotComputation::CountLoads(const wire::SlotMicroBatch& micro_batch,
+                                 const LayerPicks& picks) {
+  if (picks.loads_offset == 0) return;
+  const uint64_t tokens = uint64_t{micro_batch.rows} * micro_batch.row_tokens;
+  const auto each =
+      static_cast<uint64_t>(tables_.config.mixture.experts_per_token);
+  const uint64_t experts = slot_.plan.expert_count;
+  const wire::Arena& arena = context_.arena;
+  const auto* const ids = arena.At<int32_t>(micro_batch.tokens_offset, tokens);
+  const auto* pick = arena.At<ExpertPick>(picks.buffer.offset, tokens * each);
+  auto* const loads = arena.At<ExpertLoad>(picks.loads_offset, experts);
+  std::fill_n(loads, experts, ExpertLoad{0});
+  for (uint64_t token = 0; token < tokens; ++token, pick += each) {
+    if (ids[token] < 0) continue;
+    for (uint64_t i = 0; i < each; ++i) ++loads[pick[i]];
+  }
 }
 
 absl::Status SlotComputation::RunHead(StageRun& run, size_t m) {

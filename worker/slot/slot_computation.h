@@ -68,6 +68,8 @@ class SlotComputation : private SumStore {
   absl::Status Forward(StageRun& run, size_t m);
   absl::Status ForwardLayer(StageRun& run, size_t m, uint32_t layer,
                             const LayerWeights& weights);
+  void CountLoads(const wire::SlotMicroBatch& micro_batch,
+                  const LayerPicks& picks);
   absl::Status RunHead(StageRun& run, size_t m);
   absl::Status Backward(StageRun& run, size_t m);
   absl::StatusOr<ComputeClock::Mark> BeginLayer(uint32_t layer,

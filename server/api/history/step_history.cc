@@ -5,6 +5,8 @@
 #include <fstream>
 
 #include "nlohmann/json.hpp"
+#include "server/api/convert.h"
+#include "server/store/store_records.h"
 
 namespace roundhouse {
 namespace {
@@ -57,6 +59,11 @@ std::optional<v1::StepMetrics> ParseMetricsLine(const std::string& line) {
   if (const auto v = Number(in, "learning_rate")) out.set_learning_rate(*v);
   if (const auto v = Number(in, "grad_norm")) out.set_grad_norm(*v);
   if (const auto v = Number(in, "loss_scale")) out.set_loss_scale(*v);
+  const auto experts = in.find("expert_load");
+  if (experts != in.end()) {
+    const auto load = ExpertLoadFromJson(*experts);
+    if (load.has_value()) *out.mutable_expert_load() = ToProto(*load);
+  }
   if (const auto v = Number(in, "epoch")) out.set_epoch(*v);
   if (const auto v = Number(in, "step_seconds")) out.set_step_seconds(*v);
   if (const auto v = Number(in, "eval_loss")) out.set_eval_loss(*v);

@@ -1,8 +1,9 @@
 // <state-dir>/jobs/<uid>/metrics.jsonl: one JSON object a line, either a step
 // (step, loss, learning_rate, grad_norm, epoch, tokens, step_seconds, with fp16
-// loss_scale; no grad_norm where the step was skipped) or an evaluation
-// (step, eval_loss, eval_perplexity).  A job that went on from a
-// checkpoint writes the steps after it again: the later line counts.
+// loss_scale, with experts expert_load; no grad_norm where the step was
+// skipped) or an evaluation (step, eval_loss, eval_perplexity).  A job that
+// went on from a checkpoint writes the steps after it again: the later line
+// counts.
 //
 // Stateless; thread-safe.
 #ifndef ROUNDHOUSE_SERVER_API_HISTORY_STEP_HISTORY_H_
